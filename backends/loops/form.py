@@ -1,0 +1,263 @@
+"""The loop-level form: what a scheduled operator is made of, once for all emitters.
+
+A `Program` holds the kernels of one operator in the order in which they run. A kernel is a list of statements over dense row-major buffers; borders,
+tails, interior and edge versions, reductions, recurrences and the order of evaluation are decided here, so an emitter only spells nodes.
+
+Rules that hold for every kernel (`check.py` proves them):
+- A name is bound once in a kernel (by `Let`, `Var`, `For` or `Alloc`, or as a symbol or scalar of the kernel), and is visible in the rest of the block that
+  binds it and in the blocks inside. Names are for people: any text; an emitter mangles them (buffers live in a name space of their own).
+- Expressions are small trees without side effects: what is used twice is bound by a `Let`. Depth is at most 40.
+- Every expression has one of the types bool, i32, i64, f32, f64. Memory dtypes appear in `Load`, `Store`, `Buffer`, `Alloc` and `Convert.to` alone.
+- `body` begins with any number of `Let`s. Then comes either exactly one `For` of kind `parallel`, as the last statement, whose iterations any number of
+  threads may share (each evaluates the `Let`s before it for itself), or statements that one thread runs.
+- Loads never leave their buffer; indices are i64, counted in elements, not negative. A loop whose range is empty does nothing.
+- No float operation may be contracted, reassociated or approximated beyond `Op.reorder` and the accuracy in `ir/functions.py`; `fma` is an operation.
+
+Later parts add, for GPUs: `Barrier`, `Shuffle`, `Fragment`, shared `Alloc`s and loops of the kinds `grid`, `block`, `warp`, `lane`, `vector`.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Union
+
+from pipelink_ir.ir.dtypes import DType
+from pipelink_ir.ir.source import Span
+
+# ------------------------------------------------------------------------------------------------------------------- expressions
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A literal: an int for i32 and i64 (in range), a bool for bool, a float for f32 (already rounded to f32) and f64; inf, nan and -0.0 occur."""
+
+    value: int | float | bool
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """The value of a name: a `Let`, the present value of a `Var`, a loop variable (i64), a symbol (i64) or a scalar of the kernel."""
+
+    name: str
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """A primitive function by its name in `ir/functions.py`, on arguments of one type (those of `select` and of the logic aside).
+
+    Names that occur, with the types of their arguments -> result:
+      bool -> bool          and or not == != (both arguments of `and`, `or` are evaluated: they are pure and cheap)
+      number -> bool        == != < <= > >= (with a NaN false, but `!=` true); isnan isinf (floats)
+      number -> same        + - * neg min max abs sign floordiv mod; floor ceil round fmin fmax fma (floats alone)
+      float -> same         / sqrt rsqrt exp exp2 expm1 log log2 log1p pow sin cos tan tanh erf atan2
+      i64 -> i64            quot rest: quotient and rest of a number >= 0 by one > 0 (an unsigned division, nothing to guard)
+    Integers wrap; `floordiv` and `mod` round down, by zero they give 0. `min`, `max`: a NaN wins; `fmin`, `fmax`: a number wins. `round`: half to even.
+    `reorder`: this `+` belongs to a sum whose order the emitter may change (LLVM: reassoc nsz)."""
+
+    fn: str
+    args: tuple[Expr, ...]
+    dtype: DType
+    reorder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Convert:
+    """`arg` as a value of `to`, held in `dtype`, the compute type of `to`. From any type to any type, narrow ones included.
+
+    float -> int: drops the fraction, saturates to the range of `to`, NaN is 0. int -> int: wraps, or saturates where `saturate` says so. int -> float and
+    float -> narrower float: one rounding, to nearest even (f64 -> f16 too; f8e4m3 has no inf: beyond its range NaN). bool -> number: 0 or 1.
+    number -> bool: x != 0, NaN is true."""
+
+    arg: Expr
+    to: DType
+    dtype: DType
+    saturate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """`then` where `cond` is true, else `other`. Both are evaluated: they are pure and cheap and cannot fault."""
+
+    cond: Expr
+    then: Expr
+    other: Expr
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Element `index` of a buffer or an `Alloc`, converted from its memory dtype to `dtype`, the compute type."""
+
+    buffer: str
+    index: Expr
+    memory: DType
+    dtype: DType
+
+
+Expr = Union[Const, Ref, Op, Convert, Choose, Load]
+
+# -------------------------------------------------------------------------------------------------------------------- statements
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """Binds a name to a value, once."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A mutable scalar: an accumulator, or what an `If` leaves behind."""
+
+    name: str
+    dtype: DType
+    init: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Gives a `Var` of this or an outer block a new value. Never crosses the boundary of a parallel loop."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Writes `value` (of the compute type of `memory`, or f64 for any float) to element `index`, rounded to `memory`: floats to nearest even, integers keep
+    their low bits (their values fit or were cast), bool as a byte 0 or 1."""
+
+    buffer: str
+    index: Expr
+    value: Expr
+    memory: DType
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """`var` (i64) from `lo` while below `hi` in steps of `step` > 0. Bounds are evaluated once, before the loop.
+
+    kind `serial`: in order. kind `parallel`: iterations are independent, in any order, on any thread.
+    `vector`: a wish: iterations are independent and the body is straight, so this loop should become vectors."""
+
+    var: str
+    lo: Expr
+    hi: Expr
+    step: Expr
+    body: Block
+    kind: str = "serial"
+    vector: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """Runs one of two blocks."""
+
+    cond: Expr
+    then: Block
+    other: Block = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Alloc:
+    """Scratch of `size` elements (i64, >= 0) that lives to the end of the block it stands in and belongs to the thread; its contents begin undefined.
+    `size` may be a `Const` (stack) or known at run time only (heap, or an arena of the thread)."""
+
+    name: str
+    memory: DType
+    size: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Records in the status block, unless something is recorded there already, the number of a site and up to four i64 values for its message. Execution
+    goes on, with harmless values; the host reads the status block after the last kernel and raises. Rare: emit it out of the way."""
+
+    site: int
+    values: tuple[Expr, ...]
+
+
+Stmt = Union[Let, Var, Assign, Store, For, If, Alloc, Fail]
+Block = tuple[Stmt, ...]
+
+# ---------------------------------------------------------------------------------------------------------------- kernels, programs
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Dense row-major memory. `kind`: `operand` (only read), `result` (written, and read once written), `temporary` (the same; owned by the program).
+    `shape` are i64 expressions over symbols (nothing but `Ref`, `Const`, `Op`); temporaries start at the first element of their box."""
+
+    name: str
+    kind: str
+    memory: DType
+    shape: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place where a run-time check may fail: where it stands in the program, and the message with `{0}`, `{1}` … for the values of `Fail`."""
+
+    span: Span
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One function: pointers to `buffers` in order, `symbols` (i64), `scalars` (name, compute type), the status block, and for a parallel kernel the part
+    of the parallel range that this call runs."""
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    symbols: tuple[str, ...]
+    scalars: tuple[tuple[str, DType], ...]
+    body: Block
+    exact: bool = False
+    """`accuracy = exact`: `/` and `sqrt` are correctly rounded."""
+    fast_math: bool = False
+    """Reassociation, flushing and approximate functions are allowed; NaN and infinities are not assumed away."""
+
+    @property
+    def loop(self) -> For | None:
+        """The parallel loop, if there is one."""
+        last = self.body[-1] if self.body else None
+        return last if isinstance(last, For) and last.kind == "parallel" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """An operator as kernels. A kernel sees everything that the kernels before it wrote. `sites` is indexed by `Fail.site`."""
+
+    name: str
+    kernels: tuple[Kernel, ...]
+    operands: tuple[Buffer, ...]
+    results: tuple[Buffer, ...]
+    temporaries: tuple[Buffer, ...]
+    symbols: tuple[str, ...]
+    scalars: tuple[tuple[str, DType], ...]
+    sites: tuple[Site, ...]
+
+
+PRIMITIVES = frozenset("and or not == != < <= > >= + - * / neg min max fmin fmax abs sign floordiv mod quot rest floor ceil round fma sqrt rsqrt "
+                       "exp exp2 expm1 log log2 log1p pow sin cos tan tanh erf atan2 isnan isinf".split())
+"""Every `Op.fn` that an emitter has to know."""
+
+
+def evaluate(expr: Expr, symbols: dict[str, int]) -> int:
+    """The value of a size expression for given symbols, as Python integers (sizes do not wrap)."""
+    if isinstance(expr, Const):
+        return int(expr.value)
+    if isinstance(expr, Ref):
+        return symbols[expr.name]
+    assert isinstance(expr, Op), expr
+    a, *rest = (evaluate(x, symbols) for x in expr.args)
+    return _SIZES[expr.fn](a, *rest)
+
+
+_SIZES: dict[str, Callable[..., int]] = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "neg": lambda a: -a, "min": min, "max": max, "abs": abs,
+    "floordiv": lambda a, b: a // b if b else 0, "mod": lambda a, b: a % b if b else 0}
