@@ -83,6 +83,10 @@ class ExecutionError(ProgramError):
     """A compiled program met data that it cannot be run on: a wrong input, an index outside at run time, a `where` that does not hold."""
 
 
+class UsageError(Exception):
+    """The command was used wrongly: an unknown pass or option, a folder that cannot be written. One line, exit code 2."""
+
+
 class InternalError(Exception):
     """A fault of this compiler, never of the user's program."""
 

@@ -1,0 +1,61 @@
+"""What runs, in which order. The one page to read about the shape of the compiler.
+
+A pass is a file of this folder, named as on the command line (`infer-types` is `passes/infer_types.py`), and is imported when it is asked for.
+Passes of later parts are not listed before they exist; the comments say where they go.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Passes that belong together, in the order in which they run."""
+
+    title: str
+    passes: tuple[str, ...]
+
+
+SECTIONS: tuple[Section, ...] = (
+    Section("frontend", (
+        # First: from here on every name of an operator is a full name that the module itself defines.
+        "resolve",
+        # Needs full names. Everything below relies on operators that are specialised to their call and on `Node.types`.
+        "infer-types",
+        # check-contracts goes here: it reports to the user, so it must see the nodes as they were written, before any is moved or merged.
+    )),
+    Section("placing", (
+        # place-devices, then lower-precision: both insert nodes (copies, casts), which what follows may clean up. lower-precision still sees
+        # graph operators, because a policy names nodes inside them by label.
+    )),
+    Section("optimisation", (
+        # Before simplify, which looks for dead and equal nodes in the pipeline only.
+        "flatten",
+        # After flatten; before fuse, which would have to move dead and repeated work about.
+        "simplify",
+        # fuse, derive, schedule go here, in this order.
+    )),
+    Section("planning", (
+        # assign-streams, alias-buffers (which needs to know what runs concurrently), verify-plan (last: it proves the two right).
+    )),
+)
+"""Every pass."""
+
+ALIASES: dict[str, str] = {
+    "none": "",
+    # What a program has to pass to be a right program.
+    "frontend": "resolve,infer-types",
+    "validate": "resolve,infer-types",
+    # The oracle runs what was written, as literally as it can: nothing that could hide a fault of a later pass from a comparison with it.
+    "reference": "resolve,infer-types,flatten",
+    "cpu": "resolve,infer-types,flatten,simplify",
+}
+"""Names for whole pipelines, usable in `--passes` wherever a pass is; the text is what `--passes` accepts."""
+
+PASSES: tuple[str, ...] = tuple(name for section in SECTIONS for name in section.passes)
+"""The names of all passes, in order."""
+
+
+def module_of(name: str) -> str:
+    """The Python module that holds a pass."""
+    return "pipelink_ir.passes." + name.replace("-", "_")
