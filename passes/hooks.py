@@ -88,7 +88,7 @@ class PrintIR:
         if after is None:
             if step.name in self.before:
                 self._print("Before", step, before)
-        elif self.after_all or step.name in self.after or self.after_change and after is not before and after != before:
+        elif self.after_all or step.name in self.after or (self.after_change and after is not before and after != before):
             self._print("After", step, after)
 
     def _print(self, when: str, step: Step, module: Module) -> None:
