@@ -1,0 +1,184 @@
+"""Typed views of the contract sections of an operator: which keys there are, and what inference and backends ask of them."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
+from pipelink_ir.ir.dtypes import DTYPES
+from pipelink_ir.ir.nodes import Apply, Const, Expr, IntLit, Items, Name, Operator, Read, Scoped, Section, Setting, Text, Value
+
+KEYS: dict[str, dict[str, str]] = {
+    "memory": {
+        "dtypes": "what a type variable may stand for", "align": "bytes; asked of operands, promised of results", "padding": "`same` or `valid`",
+        "border": "what lies outside an operand", "contiguity": "`dense`, `rows` or `any`", "cross_device": "whether an operand may live on another device",
+        "inplace": "the operand whose memory a result takes over",
+    },
+    "execution": {
+        "async": "whether the operator may run asynchronously", "max_streams": "at most so many nodes of it in flight",
+        "event_sync": "whether it is followed by an event", "batch": "the dimension along which calls may be merged", "deterministic": "bit-equal from run to run",
+    },
+    "semantic": {"range": "[lo, hi] of the values", "color": "colour space", "finite": "no NaN, no infinity", "empty": "`zero` or `nan`: the value of a reduction over nothing"},
+    "compile": {
+        "arch": "CUDA architectures", "features": "device features", "library": "libraries that may take over", "toolchain": "`nvrtc`, `nvcc`, `hiprtc`",
+        "fast_math": "approximate functions, reassociation, flushing", "accuracy": "`exact`: correctly rounded `/` and `sqrt`, no contraction",
+        "edges": "`free`: edges may keep more than their dtype", "block": "threads a block",
+    },
+}
+"""Every key of every contract section, with what it says."""
+
+BORDERS = ("replicate", "reflect", "reflect101", "wrap", "constant", "none")
+"""Modes of `border`; `constant` takes a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One setting that applies to a value, scoped settings before general ones."""
+
+    setting: Setting
+    scoped: bool
+
+
+def sections(op: Operator, name: str) -> Iterator[Section]:
+    return (s for s in op.sections if s.name == name)
+
+
+def setting(op: Operator, section: str, key: str, tensor: str | None = None) -> Found | None:
+    """The setting of `key` that speaks of `tensor` (its own first, then the general one), or the general one."""
+    general: Found | None = None
+    for s in sections(op, section):
+        for entry in s.entries:
+            if isinstance(entry, Scoped):
+                if entry.tensor == tensor:
+                    for inner in entry.settings:
+                        if inner.key == key:
+                            return Found(inner, scoped=True)
+            elif entry.key == key:
+                general = general or Found(entry, scoped=False)
+    return general
+
+
+def word(value: Value) -> str | None:
+    """The word of a setting, None if it is something else."""
+    return value.name if isinstance(value, Name | Const) else None
+
+
+def words(value: Value) -> list[str]:
+    """The words of a list or of a single word."""
+    if isinstance(value, Items):
+        return [w for w in map(word, value.items) if w is not None]
+    one = word(value)
+    return [] if one is None else [one]
+
+
+def dtypes(op: Operator) -> Setting | None:
+    found = setting(op, "memory", "dtypes")
+    return found.setting if found else None
+
+
+def empty(op: Operator) -> str | None:
+    """`zero` or `nan` as the operator's answer to a reduction over nothing."""
+    found = setting(op, "semantic", "empty")
+    return word(found.setting.value) if found else None
+
+
+def exact(op: Operator) -> bool:
+    found = setting(op, "compile", "accuracy")
+    return found is not None and word(found.setting.value) == "exact"
+
+
+def fast_math(op: Operator) -> bool:
+    found = setting(op, "compile", "fast_math")
+    return found is not None and word(found.setting.value) == "true"
+
+
+def check_keys(op: Operator, report: Report) -> None:
+    """Report keys that no section has, keys written twice, values that are no word of theirs, and scopes that name nothing."""
+    tensors = {p.name for p in (*op.operands, *op.results)}
+    if op.compute is not None:
+        tensors |= {d.tensor for d in op.compute.body if hasattr(d, "tensor")}
+    seen: dict[tuple[str, str | None, str], Setting] = {}
+    for section in op.sections:
+        known = KEYS.get(section.name)
+        for entry in section.entries:
+            scope = entry.tensor if isinstance(entry, Scoped) else None
+            if scope is not None and scope not in tensors:
+                report.error("name", entry.span, f"'@{op.name}' has no operand, result or local '%{scope}'",
+                             [Note(f"'@{op.name}' is declared here", op.signature)], did_you_mean(scope, tensors, "%"))
+            for s in entry.settings if isinstance(entry, Scoped) else (entry,):
+                if known is not None and s.key not in known:
+                    report.error("attribute", s.key_span, f"'{section.name}' has no key '{s.key}'", (),
+                                 did_you_mean(s.key, known) or f"its keys are {', '.join(known)}")
+                    continue
+                first = seen.setdefault((section.name, scope, s.key), s)
+                if first is not s:
+                    report.error("duplicate", s.key_span, f"'{s.key}' is set twice", [Note("first here", first.span)])
+                elif known is not None:
+                    _check_value(op, section.name, s, report)
+
+
+_WORDS = {("memory", "padding"): ("same", "valid"), ("memory", "contiguity"): ("dense", "rows", "any"), ("semantic", "empty"): ("zero", "nan"),
+          ("compile", "accuracy"): ("exact",), ("compile", "edges"): ("free",), ("compile", "fast_math"): ("true", "false"),
+          ("memory", "cross_device"): ("true", "false"), ("execution", "async"): ("true", "false"), ("execution", "event_sync"): ("true", "false"),
+          ("execution", "deterministic"): ("true", "false"), ("semantic", "finite"): ("true", "false")}
+_FIELD_OF_KEY = {"padding": "padding", "contiguity": "contiguity", "cross_device": "cross_device", "finite": "finite"}
+
+
+def _check_value(op: Operator, section: str, s: Setting, report: Report) -> None:
+    expected = _WORDS.get((section, s.key))
+    attributes = {a.name: a for a in op.attributes}
+    if expected is not None and word(s.value) not in expected:
+        given = word(s.value)
+        if given in attributes and attributes[given].type == "word":
+            return
+        report.error(_FIELD_OF_KEY.get(s.key, "attribute"), s.span, f"'{s.key}' is one of {', '.join(expected)}", (),
+                     (did_you_mean(given, expected) if given else None) or f"write '{s.key} = {expected[0]}'")
+    if s.key == "dtypes":
+        for item in s.value.items if isinstance(s.value, Items) else (s.value,):
+            name = word(item)
+            if name not in DTYPES:
+                report.error("dtype", item.span, f"'{name or '…'}' is not a dtype", (), (did_you_mean(name, DTYPES) if name else None) or f"the dtypes are {', '.join(DTYPES)}")
+
+
+def border_of(op: Operator, tensor: str, rank: int, is_operand: bool, report: Report) -> tuple[tuple[str, Expr | None], ...]:
+    """(mode, value of a constant) for each axis of a tensor. A general `border` speaks of operands, a scoped one of any tensor."""
+    found = setting(op, "memory", "border", tensor)
+    none: tuple[tuple[str, Expr | None], ...] = (("none", None),) * rank
+    if found is None or (not found.scoped and not is_operand):
+        return none
+    value = found.setting.value
+    if isinstance(value, Items):
+        if len(value.items) != rank:
+            if found.scoped or sum(len(o.type.dims) == len(value.items) for o in op.operands) == 0:
+                report.error("border", value.span, f"{len(value.items)} borders for '%{tensor}', which has {rank} axes",
+                             [Note(f"'@{op.name}' is declared here", op.signature)], "write one border, or one an axis")
+            return none
+        return tuple(_border(item, report) for item in value.items)
+    return (_border(value, report),) * rank
+
+
+def _border(value: Value, report: Report) -> tuple[str, Expr | None]:
+    if isinstance(value, Apply) and value.fn == "constant" and len(value.args) == 1:
+        return "constant", value.args[0]
+    name = word(value)
+    if name == "constant" or (isinstance(value, Apply) and value.fn == "constant"):
+        report.error("border", value.span, "'constant' does not say which constant", (), "write 'border = constant(0)'")
+    elif name not in BORDERS:
+        report.error("border", value.span, f"there is no border '{name or '…'}'", (),
+                     (did_you_mean(name, BORDERS) if name else None) or "borders are replicate, reflect, reflect101, wrap, constant(v), none")
+    else:
+        return name, None
+    return "none", None
+
+
+def describe(value: Value) -> str:
+    """A value as messages show it."""
+    if isinstance(value, Text):
+        return f'"{value.value}"'
+    if isinstance(value, Items):
+        return "[" + ", ".join(map(describe, value.items)) + "]"
+    if isinstance(value, IntLit):
+        return str(value.value)
+    if isinstance(value, Read):
+        return f"%{value.tensor}"
+    return word(value) or "…"
