@@ -71,7 +71,8 @@ def _check_definitions(nodes: Sequence[Item], inputs: dict[str, Any], report: Re
         if isinstance(item, Node) and item.label is not None:
             before = labels.setdefault(item.label, item)
             if before is not item:
-                report.error("duplicate", item.span, f"the label '{item.label}' is used twice", [Note("first here", before.span)], "give one of the two another label")
+                report.error("duplicate", item.span, f"the label '{item.label}' is used twice", [Note("first here", before.span)],
+                             "give one of the two another label")
     return made
 
 
@@ -90,7 +91,7 @@ def _check_node(node: Node, found: tuple[str, Operator] | None, report: Report, 
     elif len(node.results) != len(op.results):
         want = ", ".join("%" + o.name for o in op.results)
         report.error("arity", node.results[0].span if node.results else node.op_span,
-                     f"'@{op.name}' has {_count(len(op.results), 'result')} ({want}), but {_count(len(node.results), 'name')} stand{'s' if len(node.results) == 1 else ''} on the left",
+                     f"'@{op.name}' has {_count(len(op.results), 'result')} ({want}), but the left side names {len(node.results)}",
                      [declared], f"write '{want} = @{op.name}(…)'")
     check_attributes(node.attrs, op, node, report)
 
@@ -183,7 +184,7 @@ def _needs(item: Item, made: dict[str, int]) -> set[int]:
 
 
 def _check_cycles(nodes: Sequence[Item], made: dict[str, int], report: Report) -> None:
-    done, left = order(nodes, made)
+    left = order(nodes, made)[1]
     if not left:
         return
     data = [{made[e.name] for e in consumed(item) if e.name in made} for item in nodes]

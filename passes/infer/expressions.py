@@ -138,8 +138,8 @@ def _type_cast(e: Cast, scope: Scope) -> Expr:
     arg = type_expr(e.arg, scope)
     if arg.dtype in _FLEX:
         # A literal in a cast is a literal of that type: f64(0.1) is the f64 nearest to 0.1.
-        arg = coerce(arg, (F64 if to.is_float else I64) if arg.dtype is FLEX_INT and isinstance(arg, IntLit) and not -2**31 <= arg.value < 2**31
-                     else to.compute if to.is_float else settle_type(arg.dtype), scope)
+        wide = isinstance(arg, IntLit) and not I32.lowest <= arg.value <= I32.highest
+        arg = coerce(arg, to.compute if to.is_float else I64 if wide else settle_type(arg.dtype), scope)
     return replace(e, arg=arg, dtype=to.compute)
 
 
@@ -242,7 +242,8 @@ def _type_power(e: Apply, args: list[Expr], scope: Scope) -> Expr:
     for a in args:
         if a.dtype is BOOL:
             _fail(scope, "dtype", a.span, "'**' takes numbers, not bools")
-    assert base.dtype is not None and exponent.dtype is not None
+    assert base.dtype is not None
+    assert exponent.dtype is not None
     if not exponent.dtype.is_int:
         dtype = _common(e, args, scope)
         if dtype in _FLEX:
@@ -267,7 +268,8 @@ def _common(e: Expr, args: list[Expr], scope: Scope) -> DType:
         assert a.dtype is not None
         met = a.dtype if dtype is None else _meet(dtype, a.dtype)
         if met is None:
-            _fail(scope, "dtype", a.span, f"a bool and a number have no common type ({_says(dtype)} beside {_says(a.dtype)})", (), "write 'i32(…)' or 'f32(…)' around the bool")
+            _fail(scope, "dtype", a.span, f"a bool and a number have no common type ({_says(dtype)} beside {_says(a.dtype)})", (),
+                  "write 'i32(…)' or 'f32(…)' around the bool")
         dtype = met
     assert dtype is not None
     return dtype
@@ -299,7 +301,8 @@ def _type_reduce(e: Reduce, scope: Scope) -> Expr:
             if not isinstance(r, Range):
                 _fail(scope, "rank", r.span, "'...' stands for no dimensions here")
             if r.index in scope.indices:
-                _fail(scope, "duplicate", r.span, f"the index '{r.index}' is in use already", (Note("bound here", scope.indices[r.index]),), "give it another name")
+                _fail(scope, "duplicate", r.span, f"the index '{r.index}' is in use already", (Note("bound here", scope.indices[r.index]),),
+                      "give it another name")
             lo = None if r.lo is None else type_index(r.lo, scope)
             ranges.append(replace(r, lo=lo if lo is not None else IntLit(0, dtype=I64, span=r.span), hi=type_index(r.hi, scope), dtype=I64))
             scope.indices[r.index] = r.span
