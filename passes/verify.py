@@ -82,7 +82,7 @@ def verify(module: ir.Module, stage: str = "parse") -> list[Finding]:
 
 # ------------------------------------------------------------------------------------------------------------------- structure
 
-_CLASSES = frozenset(c for c in vars(ir).values() if isinstance(c, type) and is_dataclass(c) and c is not ir.Expr)
+_CLASSES = frozenset(c for c in vars(ir).values() if isinstance(c, type) and c.__module__ == ir.__name__ and is_dataclass(c) and c is not ir.Expr)
 _FIELDS: dict[type, tuple[str, ...]] = {c: tuple(f.name for f in fields(c) if f.name not in ("span", "dtype") or c is ir.TensorType) for c in _CLASSES}
 _PLAIN = (str, int, float, bool, type(None), DType)
 
