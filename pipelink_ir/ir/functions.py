@@ -39,36 +39,56 @@ class Function:
     commutes: bool = False
 
 
-def _nan_safe_pow(np: Any, a: Any, b: Any) -> Any:
-    if getattr(a, "dtype", np.asarray(a).dtype).kind == "i":
-        return _int_pow(np, a, b)
-    return np.power(a, b)
+def _wide(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn` of f32 computed in float64 and rounded once, so that its error in f32 is half an ulp; f64 is computed as it is."""
+    def wide(np: Any, *args: Any) -> Any:
+        arrays = [np.asarray(a) for a in args]
+        return np.asarray(fn(np, *(a.astype(np.float64) for a in arrays))).astype(arrays[0].dtype)
+    return wide
 
 
-def _int_pow(np: Any, a: Any, b: Any) -> Any:
-    """Repeated multiplication with wrap-around; exponents are not negative (checked before)."""
-    a, b = np.broadcast_arrays(np.asarray(a), np.asarray(b))
-    out, base, left = np.ones_like(a), a.copy(), b.copy()
-    while np.any(left > 0):
-        out = np.where(left & 1 == 1, out * base, out)
-        base, left = base * base, left >> 1
+def _power(np: Any, a: Any, b: Any) -> Any:
+    """C's pow of two floats; with an integer exponent repeated multiplication, of integers with wrap-around."""
+    a, b = np.asarray(a), np.asarray(b)
+    if b.dtype.kind == "f":
+        return _wide(lambda np, a, b: np.power(a, b))(np, a, b)
+    size = np.abs(b.astype(np.int64)).astype(np.uint64)
+    product = _product(np, a, size)
+    if a.dtype.kind == "i":
+        return product
+    # 2.0 ** -149 is a subnormal although 2.0 ** 149 overflows: there the reciprocal is multiplied.
+    inverse = np.where(np.isinf(product) & np.isfinite(a), _product(np, 1 / a, size), 1 / product)
+    return np.where(b < 0, inverse, product).astype(a.dtype)
+
+
+def _product(np: Any, a: Any, n: Any) -> Any:
+    """`a` multiplied `n` times, in the dtype of `a`: from left to right for an exponent up to 4, by squaring beyond."""
+    if n.ndim == 0 and n <= 4:
+        out = np.ones_like(a)
+        for _ in range(int(n)):
+            out = out * a
+        return out
+    a, n = np.broadcast_arrays(a, n)
+    out = np.ones_like(a)
+    while np.any(n > 0):
+        out = np.where(n & np.uint64(1), out * a, out)
+        a, n = a * a, n >> np.uint64(1)
     return out
 
 
 def _floordiv(np: Any, a: Any, b: Any) -> Any:
-    """Floor division. Integers: by zero 0, INT_MIN by -1 wraps to INT_MIN. Floats: floor of the quotient as C's fmod defines it."""
+    """The floor of the true quotient. Integers: by zero 0, INT_MIN by -1 wraps to INT_MIN."""
     a, b = np.asarray(a), np.asarray(b)
-    if a.dtype.kind != "i":
-        return np.floor(_float_quotient(np, a, b))
-    safe = np.where((b == 0) | (b == -1), b.dtype.type(1), b)
-    return np.where(b == 0, a.dtype.type(0), np.where(b == -1, -a, a // safe))
-
-
-def _float_quotient(np: Any, a: Any, b: Any) -> Any:
-    """(a - mod(a, b)) / b, which is an integer up to rounding and whose floor is then nudged to the nearest one."""
-    m = _mod(np, a, b)
-    q = (a - m) / b
-    return np.where(np.isfinite(q), np.round(q), np.floor(a / b))
+    if a.dtype.kind == "i":
+        safe = np.where((b == 0) | (b == -1), b.dtype.type(1), b)
+        return np.where(b == 0, a.dtype.type(0), np.where(b == -1, -a, a // safe))
+    if a.dtype == np.float32:
+        # A quotient of two f32 is either an integer or further from one than float64 rounds.
+        return np.floor(a.astype(np.float64) / b.astype(np.float64)).astype(np.float32)
+    # a - mod(a, b) is a multiple of b: its quotient is an integer up to rounding, unless it is so large that every float is one.
+    quotient = a / b
+    whole = np.round((a - _mod(np, a, b)) / b)
+    return np.where(np.isfinite(whole) & (np.abs(quotient) < 2.0**52), whole, np.floor(quotient))
 
 
 def _mod(np: Any, a: Any, b: Any) -> Any:
@@ -83,7 +103,9 @@ def _mod(np: Any, a: Any, b: Any) -> Any:
 
 
 def _ceildiv(np: Any, a: Any, b: Any) -> Any:
-    return -_floordiv(np, -np.asarray(a), b)
+    """As `expand` says: negating the dividend would go wrong for INT_MIN."""
+    a = np.asarray(a)
+    return _floordiv(np, a, b) + np.where(_mod(np, a, b) == 0, a.dtype.type(0), a.dtype.type(1))
 
 
 def _divide(np: Any, a: Any, b: Any) -> Any:
@@ -98,19 +120,48 @@ def _sign(np: Any, a: Any) -> Any:
     return np.where(a == 0, a, np.sign(a))
 
 
+def _fma(np: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c rounded once. Integers wrap."""
+    if a.dtype.kind == "i":
+        return a * b + c
+    if a.dtype == np.float32:
+        product, c = a.astype(np.float64) * b.astype(np.float64), np.asarray(c, np.float64)
+        return _round_to_odd_sum(np, product, c).astype(np.float32)
+    return np.asarray(np.frompyfunc(_fma_exact, 3, 1)(a, b, c), np.float64)
+
+
+def _round_to_odd_sum(np: Any, a: Any, b: Any) -> Any:
+    """a + b in float64, rounded so that rounding it again to f32 gives what rounding the exact sum gives."""
+    s = np.asarray(a + b)
+    t = s - a
+    error = (a - (s - t)) + (b - t)
+    inexact = np.isfinite(s) & (error != 0) & (s.view(np.int64) & 1 == 0)
+    return np.where(inexact, np.nextafter(s, np.copysign(np.inf, error)), s)
+
+
+def _fma_exact(a: float, b: float, c: float) -> float:
+    from fractions import Fraction
+    from math import inf, isfinite
+    if not (isfinite(a) and isfinite(b) and isfinite(c)):
+        return a * b + c
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if exact == 0:
+        return a * b + c        # the product is exactly -c, and the sign of zero is IEEE's
+    try:
+        return float(exact)
+    except OverflowError:
+        return inf if exact > 0 else -inf
+
+
 def _erf(np: Any, a: Any) -> Any:
-    import math
-    return np.vectorize(math.erf, otypes=[np.float64])(np.asarray(a, np.float64)).astype(np.asarray(a).dtype)
-
-
-def _rsqrt(np: Any, a: Any) -> Any:
-    a = np.asarray(a)
-    return (1.0 / np.sqrt(a.astype(np.float64))).astype(a.dtype)
+    from math import erf
+    return np.asarray(np.frompyfunc(erf, 1, 1)(a), np.float64)
 
 
 def _sigmoid(np: Any, a: Any) -> Any:
-    a = np.asarray(a)
-    return (1.0 / (1.0 + np.exp(-a.astype(np.float64)))).astype(a.dtype)
+    """exp of a negative number only, so that a small result is not lost to an overflow."""
+    e = np.exp(-np.abs(a))
+    return np.where(a < 0, e, 1.0) / (1.0 + e)
 
 
 def _f(name: str, arity: int, typing: str, fn: Callable[..., Any], **more: Any) -> tuple[str, Function]:
@@ -133,10 +184,10 @@ FUNCTIONS: dict[str, Function] = dict([
     _f("*", 2, "arith", lambda np, a, b: a * b, infix=6, derivative=("b", "a"), commutes=True),
     _f("/", 2, "real", _divide, ulp=2, infix=6, derivative=("1 / b", "-y / b"), doc="a real quotient, also of two integers"),
     _f("floordiv", 2, "arith", _floordiv, infix=6, doc="rounds down; an integer divided by 0 gives 0"),
-    _f("ceildiv", 2, "arith", _ceildiv, infix=6, expand="-(-a floordiv b)", doc="rounds up"),
+    _f("ceildiv", 2, "arith", _ceildiv, infix=6, expand="a floordiv b + select(a mod b == 0, 0, 1)", doc="rounds up"),
     _f("mod", 2, "arith", _mod, infix=6, derivative=("1", None), doc="has the sign of the divisor; an integer mod 0 is 0"),
     _f("neg", 1, "arith", lambda np, a: -a, infix=7, derivative=("-1",)),
-    _f("**", 2, "power", _nan_safe_pow, ulp=4, infix=8, derivative=("b * a ** (b - 1)", "y * log(a)"),
+    _f("**", 2, "power", _power, ulp=4, infix=8, derivative=("b * a ** (b - 1)", "y * log(a)"),
        doc="repeated multiplication when the exponent is an integer"),
     # Selection and order
     _f("select", 3, "select", lambda np, c, a, b: np.where(c, a, b), derivative=(None, "select(a, 1, 0)", "select(a, 0, 1)"),
@@ -154,26 +205,26 @@ FUNCTIONS: dict[str, Function] = dict([
     _f("ceil", 1, "round", lambda np, a: np.ceil(a) if a.dtype.kind == "f" else a, derivative=("0",)),
     _f("round", 1, "round", lambda np, a: np.rint(a) if a.dtype.kind == "f" else a, derivative=("0",), doc="half to even"),
     # Real functions
-    _f("fma", 3, "arith", lambda np, a, b, c: a * b + c, ulp=1, doc="a * b + c, rounded once; written by `simplify`"),
+    _f("fma", 3, "arith", _fma, doc="a * b + c, rounded once; written by `simplify`"),
     _f("sqrt", 1, "real", lambda np, a: np.sqrt(a), ulp=2, derivative=("0.5 / y",)),
-    _f("rsqrt", 1, "real", _rsqrt, ulp=2, derivative=("-0.5 * y / a",), doc="1 / sqrt(x)"),
-    _f("exp", 1, "real", lambda np, a: np.exp(a), ulp=2, derivative=("y",)),
-    _f("exp2", 1, "real", lambda np, a: np.exp2(a), ulp=2, derivative=("0.6931471805599453 * y",)),
-    _f("expm1", 1, "real", lambda np, a: np.expm1(a), ulp=4, derivative=("y + 1",)),
-    _f("log", 1, "real", lambda np, a: np.log(a), ulp=2, derivative=("1 / a",)),
-    _f("log2", 1, "real", lambda np, a: np.log2(a), ulp=2, derivative=("1.4426950408889634 / a",)),
-    _f("log1p", 1, "real", lambda np, a: np.log1p(a), ulp=4, derivative=("1 / (1 + a)",)),
-    _f("logaddexp", 2, "real", lambda np, a, b: np.logaddexp(a, b), ulp=4,
+    _f("rsqrt", 1, "real", _wide(lambda np, a: 1 / np.sqrt(a)), ulp=2, derivative=("-0.5 * y / a",), doc="1 / sqrt(x)"),
+    _f("exp", 1, "real", _wide(lambda np, a: np.exp(a)), ulp=2, derivative=("y",)),
+    _f("exp2", 1, "real", _wide(lambda np, a: np.exp2(a)), ulp=2, derivative=("0.6931471805599453 * y",)),
+    _f("expm1", 1, "real", _wide(lambda np, a: np.expm1(a)), ulp=4, derivative=("y + 1",)),
+    _f("log", 1, "real", _wide(lambda np, a: np.log(a)), ulp=2, derivative=("1 / a",)),
+    _f("log2", 1, "real", _wide(lambda np, a: np.log2(a)), ulp=2, derivative=("1.4426950408889634 / a",)),
+    _f("log1p", 1, "real", _wide(lambda np, a: np.log1p(a)), ulp=4, derivative=("1 / (1 + a)",)),
+    _f("logaddexp", 2, "real", _wide(lambda np, a, b: np.logaddexp(a, b)), ulp=4,
        expand="select(a == b, a + 0.6931471805599453, max(a, b) + log1p(exp(-abs(a - b))))",
        derivative=("exp(a - y)", "exp(b - y)"), commutes=True, doc="log(exp(a) + exp(b)) without overflow"),
-    _f("pow", 2, "real", lambda np, a, b: np.power(a, b), ulp=4, derivative=("b * pow(a, b - 1)", "y * log(a)")),
-    _f("sin", 1, "real", lambda np, a: np.sin(a), ulp=4, derivative=("cos(a)",)),
-    _f("cos", 1, "real", lambda np, a: np.cos(a), ulp=4, derivative=("-sin(a)",)),
-    _f("tan", 1, "real", lambda np, a: np.tan(a), ulp=4, derivative=("1 + y * y",)),
-    _f("tanh", 1, "real", lambda np, a: np.tanh(a), ulp=4, derivative=("1 - y * y",)),
-    _f("sigmoid", 1, "real", _sigmoid, ulp=4, expand="1 / (1 + exp(-a))", derivative=("y * (1 - y)",)),
-    _f("erf", 1, "real", _erf, ulp=4, derivative=("1.1283791670955126 * exp(-a * a)",)),
-    _f("atan2", 2, "real", lambda np, a, b: np.arctan2(a, b), ulp=4, derivative=("b / (a * a + b * b)", "-a / (a * a + b * b)")),
+    _f("pow", 2, "real", _wide(lambda np, a, b: np.power(a, b)), ulp=4, derivative=("b * pow(a, b - 1)", "y * log(a)")),
+    _f("sin", 1, "real", _wide(lambda np, a: np.sin(a)), ulp=4, derivative=("cos(a)",)),
+    _f("cos", 1, "real", _wide(lambda np, a: np.cos(a)), ulp=4, derivative=("-sin(a)",)),
+    _f("tan", 1, "real", _wide(lambda np, a: np.tan(a)), ulp=4, derivative=("1 + y * y",)),
+    _f("tanh", 1, "real", _wide(lambda np, a: np.tanh(a)), ulp=4, derivative=("1 - y * y",)),
+    _f("sigmoid", 1, "real", _wide(_sigmoid), ulp=4, expand="exp(min(a, 0)) / (1 + exp(-abs(a)))", derivative=("y * (1 - y)",)),
+    _f("erf", 1, "real", _wide(_erf), ulp=4, derivative=("1.1283791670955126 * exp(-a * a)",)),
+    _f("atan2", 2, "real", _wide(lambda np, a, b: np.arctan2(a, b)), ulp=4, derivative=("b / (a * a + b * b)", "-a / (a * a + b * b)")),
     _f("isnan", 1, "test", lambda np, a: np.isnan(a)),
     _f("isinf", 1, "test", lambda np, a: np.isinf(a)),
 ])
