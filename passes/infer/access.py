@@ -1,0 +1,179 @@
+"""What is known of every index: proven inside, inside under its guards, answered by a border, or checked at run time.
+
+The walk goes through a value with two sets of facts: `base` holds for every evaluation (the box of the piece, the ranges of reductions, `where`), `held` adds
+what the guards around an expression say (`select`, `and`, `or`, filters).
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pipelink_ir.ir.diagnostics import Note, Report
+from pipelink_ir.ir.dtypes import BOOL, DTYPES, I64
+from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name, Range, Read, Reduce
+from pipelink_ir.ir.prover import Facts
+from pipelink_ir.ir.source import Span
+from pipelink_ir.ir.walk import rebuild, walk
+
+Bound = tuple[Expr, Expr] | None
+"""(lo, hi) of an axis, half open; None where the extent of a local follows from what is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The known extents of a tensor, for the reads of it."""
+
+    bounds: tuple[Bound, ...]
+    border: tuple[str, ...]
+    span: Span
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Facts at one place, and the indices whose ranges depend on data."""
+
+    base: Facts
+    held: Facts
+    data: frozenset[str] = frozenset()
+
+    def guard(self, condition: Expr, holds: bool) -> Context:
+        return replace(self, held=self.held.with_condition(condition, holds))
+
+    def inside(self, r: Range) -> Context:
+        assert r.lo is not None
+        data = self.data | {r.index} if depends_on_data(r.lo, self.data) or depends_on_data(r.hi, self.data) else self.data
+        return Context(self.base.with_range(r.index, r.lo, r.hi), self.held.with_range(r.index, r.lo, r.hi), data)
+
+
+def depends_on_data(e: Expr, data: frozenset[str]) -> bool:
+    """Whether an index depends on values, not on indices and dimensions alone."""
+    for n in walk(e):
+        if isinstance(n, Read | Reduce) or (isinstance(n, Name) and n.name in data):
+            return True
+        if isinstance(n, Cast) and n.arg.dtype is not None and n.arg.dtype.is_float:
+            return True
+    return False
+
+
+def comparison(fn: str, a: Expr, b: Expr) -> Expr:
+    return Apply(fn, (a, b), dtype=BOOL)
+
+
+def both(a: Expr, b: Expr) -> Expr:
+    return Apply("and", (a, b), dtype=BOOL)
+
+
+@dataclass(slots=True)
+class Walker:
+    """Annotates the reads of one operator."""
+
+    op_name: str
+    report: Report
+    generic: bool
+    shape_of: Callable[[str], Shape]
+    need: Callable[[str, int, Expr, Context, Read], None]
+    """Called for each index into an axis whose extent is not known yet."""
+    ring: frozenset[str] = frozenset()
+    """The tensors that are computed together with the one being walked: reads among them want a base case."""
+
+    def walk(self, e: Expr, c: Context) -> Expr:
+        """`e` with `access` in every read."""
+        if isinstance(e, Read):
+            return self._read(e, c)
+        if isinstance(e, Apply) and e.fn == "select":
+            cond = self.walk(e.args[0], c)
+            taken = self.walk(e.args[1], c.guard(e.args[0], True))
+            return self._same(e, (cond, taken, self.walk(e.args[2], c.guard(e.args[0], False))))
+        if isinstance(e, Apply) and e.fn in ("and", "or"):
+            left = self.walk(e.args[0], c)
+            return self._same(e, (left, self.walk(e.args[1], c.guard(e.args[0], e.fn == "and"))))
+        if isinstance(e, Reduce):
+            return self._reduce(e, c)
+        return rebuild(e, lambda x: self.walk(x, c))
+
+    @staticmethod
+    def _same(e: Apply, args: tuple[Expr, ...]) -> Expr:
+        return e if all(a is b for a, b in zip(args, e.args, strict=True)) else replace(e, args=args)
+
+    def _reduce(self, e: Reduce, c: Context) -> Expr:
+        inner = c
+        ranges: list[Expr] = []
+        for r in e.ranges:
+            assert isinstance(r, Range)
+            ranges.append(rebuild(r, lambda x, inner=inner: self.walk(x, inner)))  # type: ignore[misc]
+            inner = inner.inside(r)
+        where = None
+        if e.where is not None:
+            where = self.walk(e.where, inner)
+            inner = inner.guard(e.where, True)
+        body = self.walk(e.body, inner)
+        rank = None if e.rank is None else self._rank(e, self.walk(e.rank, c), c)
+        return replace(e, ranges=tuple(ranges), where=where, body=body, rank=rank)
+
+    def _rank(self, e: Reduce, rank: Expr, c: Context) -> Expr:
+        """A rank that no count admits is an error; one that may be beyond the count is a reduction over nothing."""
+        count: Expr = IntLit(1, dtype=I64)
+        for r in e.ranges:
+            assert isinstance(r, Range)
+            assert r.lo is not None
+            extent = r.hi if isinstance(r.lo, IntLit) and r.lo.value == 0 else Apply("-", (r.hi, r.lo), dtype=I64)
+            count = extent if isinstance(count, IntLit) and count.value == 1 else Apply("*", (count, extent), dtype=I64)
+        fits = both(comparison("<", rank, count), comparison(">=", rank, Apply("neg", (count,), dtype=I64)))
+        if self.generic and not depends_on_data(rank, c.data) and c.held.refuted(fits) and not c.held.contradictory():
+            from pipelink_ir.ir.affine import normal
+            from pipelink_ir.passes.infer.text import show
+            assert e.rank is not None
+            self.report.error("bounds", e.rank.span, f"'{e.kind}' over {show(normal(count))} values has no rank {show(e.rank)}", (),
+                              "ranks run from 0, or from -1 downwards")
+        return rank
+
+    def _read(self, e: Read, c: Context) -> Expr:
+        shape = self.shape_of(e.tensor)
+        indices = tuple(self.walk(i, c) for i in e.indices)
+        access = tuple(self._axis(e, k, i, shape, c) for k, i in enumerate(e.indices))
+        return replace(e, indices=indices, access=access)
+
+    def _axis(self, e: Read, axis: int, index: Expr, shape: Shape, c: Context) -> str:
+        bound = shape.bounds[axis]
+        border = shape.border[axis]
+        if bound is None:
+            self.need(e.tensor, axis, index, c, e)
+            return "guarded"
+        lo, hi = bound
+        inside = both(comparison("<=", lo, index), comparison("<", index, hi))
+        if self.ring and e.tensor in self.ring:
+            # A read of an earlier step may count on nothing but its guards: where it would leave the extents, a base case is missing.
+            border = "none"
+        if c.base.prove(inside):
+            return "inside"
+        if c.held is not c.base and c.held.prove(inside):
+            return "guarded"
+        data = depends_on_data(index, c.data)
+        if not data and (self.generic or border == "none") and c.held.refuted(inside) and not c.held.contradictory():
+            self._outside(e, axis, index, hi, shape, "is never inside")
+            return "check"
+        if border != "none":
+            return "border"
+        if not data:
+            self._outside(e, axis, index, hi, shape, "is not proven inside")
+        return "check"
+
+    def _outside(self, e: Read, axis: int, index: Expr, hi: Expr, shape: Shape, how: str) -> None:
+        from pipelink_ir.passes.infer.text import show
+        note = [Note(f"'%{e.tensor}' is declared here", shape.span)]
+        if e.tensor in self.ring:
+            self.report.error("recurrence", e.span, f"the first steps have nothing to read: index {axis}, '{show(index)}', of '%{e.tensor}' {how}", note,
+                              f"write a base case, such as '%{e.tensor}[0, …] = …'")
+            return
+        self.report.error("bounds", e.span, f"index {axis}, '{show(index)}', of '%{e.tensor}' {how} '0 .. {show(hi)}'", note,
+                          f"declare a border ('memory {{ %{e.tensor} {{ border = replicate }} }}'), guard the read with 'select', or add a fact to 'where'"
+                          if how == "is not proven inside" else f"the axis has indices 0 to {show(hi)} - 1")
+
+
+def interval(e: Read, dtype_of: Callable[[str], str | None]) -> tuple[int, int] | None:
+    """The values that a read can have, from the dtype in memory."""
+    name = dtype_of(e.tensor)
+    if name is None or not DTYPES[name].is_int:
+        return None
+    return DTYPES[name].lowest, DTYPES[name].highest
