@@ -1,0 +1,56 @@
+"""Environment variables: every one that PipeLink reads, with its type, its default and what it does. Nothing else reads `os.environ`.
+
+Values are read when they are asked for, so that a test or a host program may change them at any time.
+"""
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One variable as the documentation lists it."""
+
+    name: str
+    default: str
+    doc: str
+
+
+VARIABLES = (
+    Variable("PIPELINK_CACHE_DIR", "$XDG_CACHE_HOME/pipelink or ~/.cache/pipelink", "the folder of compiled code; an unwritable one turns the cache off"),
+    Variable("PIPELINK_NUM_THREADS", "the processors this process may use", "how many threads one loop of the CPU backend may run on, 1 for none of its own"),
+    Variable("PIPELINK_LOG_LEVEL", "warning", "what is logged: debug, info, warning, error"),
+)
+"""Every variable of ours."""
+
+
+def _text(name: str) -> str | None:
+    """The value of a variable, None if it is unset or empty."""
+    return os.environ.get(name, "").strip() or None
+
+
+def cache_dir() -> Path:
+    """PIPELINK_CACHE_DIR, else XDG_CACHE_HOME/pipelink (where that is absolute, as its specification asks), else ~/.cache/pipelink."""
+    own, xdg = _text("PIPELINK_CACHE_DIR"), _text("XDG_CACHE_HOME")
+    if own:
+        return Path(own).expanduser()
+    if xdg and os.path.isabs(xdg):
+        return Path(xdg) / "pipelink"
+    return Path(os.path.expanduser("~")) / ".cache" / "pipelink"
+
+
+def num_threads() -> int:
+    """PIPELINK_NUM_THREADS, else the number of processors that this process may run on. What is no positive number counts as unset."""
+    text = _text("PIPELINK_NUM_THREADS")
+    if text and text.isascii() and text.isdigit() and int(text) > 0:
+        return min(int(text), 256)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def log_level() -> str:
+    """PIPELINK_LOG_LEVEL in lower case, `warning` if it is unset."""
+    return (_text("PIPELINK_LOG_LEVEL") or "warning").lower()
