@@ -27,7 +27,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.diagnostics import Note, Report, internal_error
-from pipelink_ir.ir.nodes import Alias, Cast, Edge, Expr, Graph, Items, Module, Name, Node, Operator, Pack, Pipeline, Section, Setting, TensorType, Text, Value
+from pipelink_ir.ir.nodes import (
+    Alias,
+    Cast,
+    Edge,
+    Expr,
+    Graph,
+    IntLit,
+    Items,
+    Module,
+    Name,
+    Node,
+    Operator,
+    Pack,
+    Pipeline,
+    Section,
+    Setting,
+    TensorType,
+    Text,
+    Value,
+)
+from pipelink_ir.ir.prover import normal
 from pipelink_ir.ir.walk import deep, substitute
 from pipelink_ir.passes.manager import NoOptions, register_pass
 from pipelink_ir.passes.shapes import bind_symbols
@@ -192,7 +212,7 @@ class _Flattener:
             item, results=results, args=args, after=tuple({e.name: e for e in after}.values()),
             attrs=tuple(_substituted(s, frame.names) for s in item.attrs), device=item.device or frame.call.device,
             label=self._label(item, frame), plan=self._plan(item, here, frame), reason=item.reason or frame.call.reason, loc=item.loc or item.span,
-            types=tuple(replace(t, dims=tuple(substitute(d, frame.names) for d in t.dims)) for t in item.types))
+            types=tuple(self.types.get(e.name) or _type(t, frame.names) for e, t in zip(results, item.types, strict=True)))
 
     def _argument(self, argument: Edge | Pack, frame: _Frame) -> Edge | Pack:
         if isinstance(argument, Pack):
@@ -273,6 +293,10 @@ def _unused(name: str, used: set[str]) -> str:
     while f"{name}.{number}" in used:
         number += 1
     return f"{name}.{number}"
+
+
+def _type(t: TensorType, names: Mapping[str, Expr]) -> TensorType:
+    return replace(t, dims=tuple(normal(substitute(d, names)) if not isinstance(d, Name | IntLit) else substitute(d, names) for d in t.dims))
 
 
 def _substituted(setting: Setting, names: Mapping[str, Expr]) -> Setting:

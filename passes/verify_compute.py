@@ -78,8 +78,10 @@ def _expression(e: Expr, known: frozenset[str] | set[str], ranks: dict[str, int]
                 yield "axes", f"'%{node.tensor}' has {ranks[node.tensor]} axes and is read with {len(node.indices)}", node.span
         yield from _function(node)
         if isinstance(node, Reduce):
-            inner = names | {r.index for r in node.ranges if isinstance(r, Range)}
-            stack += [(r, names) for r in node.ranges]
+            inner = names
+            for r in node.ranges:
+                stack.append((r, inner))
+                inner |= {r.index} if isinstance(r, Range) else set()
             stack += [(x, inner) for x in (node.where, node.body, node.rank) if x is not None]
         else:
             stack += [(c, names) for c in children(node)]
