@@ -1,0 +1,160 @@
+"""The integer prover: what is known in a scope (`Facts`), and whether a condition on indices and dimensions follows from it.
+
+Everything answered is sound: `prove` says True only if the condition holds for all integers that satisfy the facts, `refuted` only if it holds
+for none. Effort is bounded; what is not found within it is unknown, which is False from both.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable
+
+from pipelink_ir.ir import affine
+from pipelink_ir.ir.affine import Mono, Poly, of_atom, render
+from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_condition, evaluate_int
+from pipelink_ir.ir.nodes import Apply, Dynamic, Expr, IntLit, Name, Read
+from pipelink_ir.ir.system import System, inconsistent
+
+BUDGET = 48
+"""How many systems of inequalities one question may try."""
+
+
+class Facts:
+    """What is known in one scope. Immutable: `with_…` return facts that know more. A name stands for one value throughout."""
+
+    __slots__ = ("_proved", "_system")
+
+    def __init__(self, dims: Iterable[str] = (), define: Callable[[Read], Expr | None] | None = None,
+                 interval: Callable[[Read], tuple[int, int] | None] | None = None, reals: Container[str] = ()) -> None:
+        """`dims` are >= 0. `define` gives the definition of a local that is read, with the indices put in. `interval` gives the values that data in
+        memory can have where that is narrower than the dtype of the read. `reals` are names that are not integers (float attributes, words)."""
+        self._system = System(define, interval, reals)
+        for d in dims:
+            self._system.require(of_atom(affine.name_atom(d)))
+        self._proved: dict[tuple[Expr, bool], bool] = {}
+
+    def _with(self, system: System) -> Facts:
+        out = object.__new__(Facts)
+        out._system, out._proved = system, {}
+        return out
+
+    def with_range(self, index: str, lo: Expr | None, hi: Expr) -> Facts:
+        """lo <= index < hi; no `lo` is 0. The index must be new; where it has a range already, both ranges hold."""
+        name = Name(index)
+        return self.with_conditions([(Apply(">=", (name, lo if lo is not None else IntLit(0))), True), (Apply("<", (name, hi)), True)])
+
+    def with_condition(self, cond: Expr, holds: bool = True) -> Facts:
+        """The condition holds, or does not; what is not understood adds nothing."""
+        return self.with_conditions([(cond, holds)])
+
+    def with_conditions(self, conditions: Iterable[tuple[Expr, bool]]) -> Facts:
+        """Several conditions, in order."""
+        system = self._system.copy()
+        try:
+            for cond, holds in conditions:
+                system.assume(cond, holds)
+        except RecursionError:
+            return self
+        return self._with(system)
+
+    def prove(self, cond: Expr) -> bool:
+        """Whether the condition holds for all integer values of the names that satisfy the facts."""
+        return self._decide(cond, True)
+
+    def refuted(self, cond: Expr) -> bool:
+        """Whether the condition holds for no values that satisfy the facts."""
+        return self._decide(cond, False)
+
+    def _decide(self, cond: Expr, holds: bool) -> bool:
+        key = cond, holds
+        known = self._proved.get(key)
+        if known is None:
+            try:
+                known = self._system.false or self._follows(cond, holds)
+            except RecursionError:
+                known = False
+            self._proved[key] = known
+        return known
+
+    def _follows(self, cond: Expr, holds: bool) -> bool:
+        system = self._system.copy()
+        start, clauses = len(system.rows), len(system.clauses)
+        system.assume(cond, not holds)
+        if not system.false and len(system.rows) == start and len(system.clauses) == clauses:
+            # nothing new was said: the negation follows from the facts, or the condition was not understood
+            return inconsistent(system, None, [BUDGET])
+        return inconsistent(system, system.rows[start:], [BUDGET])
+
+    def contradictory(self) -> bool:
+        """Whether it is proven that no values satisfy the facts."""
+        return inconsistent(self._system.copy(), None, [BUDGET])
+
+    def bounds(self, expr: Expr, keep: Container[str]) -> tuple[Expr | None, Expr | None]:
+        """A lower bound and an exclusive upper bound of an integer expression over all values of the facts, over names in `keep`; None if not found."""
+        from pipelink_ir.ir.project import bounds
+        try:
+            lo, hi = bounds(self._system, expr, keep)
+        except RecursionError:
+            return None, None
+        return None if lo is None else render(lo, expr.dtype), None if hi is None else render(hi, expr.dtype)
+
+
+_NOTHING = Facts()
+
+
+def equal(a: Expr, b: Expr, facts: Facts | None = None) -> bool:
+    """Whether two integer expressions are proven equal for all values of their names."""
+    if isinstance(a, Dynamic) or isinstance(b, Dynamic):
+        return False
+    if a == b:
+        return True
+    return (facts or _NOTHING).prove(Apply("==", (a, b)))
+
+
+def normal(expr: Expr) -> Expr:
+    """The canonical form of an integer expression; anything else is returned as it is."""
+    try:
+        translate = System().translate
+        p = translate.integer(expr)
+        if p is None:
+            return expr
+        out = render(p, expr.dtype)
+        # Data wraps: the canonical form must be shown not to, in its own order.
+        return out if translate.width(expr) is None or System().translate.integer(out) == p else expr
+    except RecursionError:
+        return expr
+
+
+def solve(pattern: Expr, actual: Expr, unknown: str, facts: Facts | None = None) -> Expr | None:
+    """The value of `unknown` for which pattern == actual, where pattern is a * unknown + b; None if it is not, or a is not proven to divide."""
+    system = (facts or _NOTHING)._system.copy()
+    p, target = system.translate.integer(pattern), system.translate.integer(actual)
+    if p is None or target is None:
+        return None
+    x = affine.name_atom(unknown)
+    factor, offset = _split(p, x)
+    if factor is None or not factor.terms:
+        return None
+    rest = target - offset
+    quotient, left = affine.divide(rest, factor)
+    if not left.terms:
+        return render(quotient, actual.dtype)
+    if facts is None or not system.positive(factor) or not facts.prove(Apply("==", (Apply("mod", (render(rest), render(factor))), IntLit(0)))):
+        return None
+    return render(affine.floordiv(rest, factor, True), actual.dtype)
+
+
+def _split(p: Poly, x: affine.Atom) -> tuple[Poly | None, Poly]:
+    """(a, b) with p = a * x + b; a is None if p is not of that form."""
+    factor: dict[Mono, int] = {}
+    offset: dict[Mono, int] = {}
+    for m, c in p.terms.items():
+        inside = sum(1 for a in m if a is x)
+        if inside > 1 or any(a is not x and (a.names is None or x.key in a.names) for a in m):
+            return None, p
+        if inside:
+            factor[tuple(a for a in m if a is not x)] = c
+        else:
+            offset[m] = c
+    return Poly(factor), Poly(offset)
+
+
+__all__ = ["CannotEvaluate", "Facts", "equal", "evaluate_condition", "evaluate_int", "normal", "solve"]

@@ -1,0 +1,397 @@
+"""From expressions to polynomials: what an index expression is as a mathematical integer.
+
+Index variables and dimensions are integers without bounds. Values that come from data are i32 or i64 and wrap: arithmetic on them is taken as exact
+only where their intervals show that it cannot overflow; otherwise the result is an opaque value of its dtype.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Protocol
+
+from pipelink_ir.ir import affine
+from pipelink_ir.ir.affine import Atom, Mono, Poly, const, of_atom
+from pipelink_ir.ir.dtypes import DTYPES, I32, I64, DType
+from pipelink_ir.ir.nodes import Apply, Cast, Const, Expr, IntLit, Name, Read, Reduce
+
+Interval = tuple[int | None, int | None]
+"""Smallest and largest value, None where there is no bound."""
+
+UNBOUNDED: Interval = (None, None)
+
+INDEX_LIMIT = 1 << 47
+"""No index or dimension exceeds this in absolute value: used only to show that i64 arithmetic on data does not wrap."""
+
+COMPARISONS = frozenset(("==", "!=", "<", "<=", ">", ">="))
+NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+LOGIC = frozenset(("and", "or", "not"))
+
+
+class Scope(Protocol):
+    """What a translation asks of its surroundings."""
+
+    def bound(self, atom: Atom) -> Interval:
+        """What is known of an atom."""
+
+    def note(self, atom: Atom, lo: int, hi: int) -> None:
+        """Record the interval that an atom has by its dtype."""
+
+    def value(self, atom: Atom) -> Poly:
+        """What a name stands for: itself, or what an equation says it is."""
+
+    def positive(self, p: Poly) -> bool:
+        """Whether p >= 1 is proven."""
+
+    def decide(self, condition: Expr) -> bool | None:
+        """Whether a condition is known to hold or known not to, None otherwise."""
+
+    @property
+    def define(self) -> Callable[[Read], Expr | None] | None:
+        """The definitions of locals."""
+
+    @property
+    def interval(self) -> Callable[[Read], tuple[int, int] | None] | None:
+        """Intervals of data."""
+
+    @property
+    def reals(self) -> Container[str]:
+        """Names that are not integers."""
+
+
+DEPTH = 12
+"""How many definitions of locals are expanded within each other."""
+
+
+class Translator:
+    """Translates under one scope."""
+
+    __slots__ = ("depth", "scope")
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.depth = 0
+
+    # ------------------------------------------------------------------------------------------------------------ entry points
+
+    def integer(self, expr: Expr) -> Poly | None:
+        """The polynomial of an integer expression; None if the expression is not known to be an integer."""
+        if isinstance(expr, IntLit):
+            return const(expr.value) if expr.dtype is None or expr.dtype.is_int else None
+        if isinstance(expr, Name):
+            return self._name(expr)
+        if expr.dtype is not None and not expr.dtype.is_int:
+            return None
+        if isinstance(expr, Apply):
+            return self._apply(expr)
+        if isinstance(expr, Cast):
+            return self._cast(expr)
+        if isinstance(expr, Read):
+            return self._read(expr)
+        if isinstance(expr, Reduce) and expr.dtype is not None:
+            return self._opaque(expr, expr.dtype)
+        return None
+
+    def is_bool(self, expr: Expr) -> bool:
+        """Whether an expression is a condition."""
+        if expr.dtype is not None:
+            return expr.dtype.kind == "bool"
+        if isinstance(expr, Const):
+            return expr.name in ("true", "false")
+        if isinstance(expr, Apply):
+            return expr.fn in COMPARISONS or expr.fn in LOGIC or expr.fn in ("isnan", "isinf") or (expr.fn == "select" and self.is_bool(expr.args[1]))
+        return (isinstance(expr, Cast) and expr.to == "bool") or (isinstance(expr, Reduce) and expr.kind in ("any", "all"))
+
+    def definition(self, read: Read) -> Expr | None:
+        """The definition of a local that is read, unless too many are nested."""
+        if self.scope.define is None or self.depth >= DEPTH:
+            return None
+        return self.scope.define(read)
+
+    def truth(self, expr: Expr) -> Poly:
+        """A bool of which nothing is understood, as an integer 0 or 1."""
+        atom = affine.value_atom(self._plain(expr) if isinstance(expr, Read) else expr)
+        self.scope.note(atom, 0, 1)
+        return of_atom(atom)
+
+    # ------------------------------------------------------------------------------------------------------------ kinds of expression
+
+    def _name(self, expr: Name) -> Poly | None:
+        if expr.name in self.scope.reals or (expr.dtype is not None and not expr.dtype.is_int):
+            return None
+        atom = affine.name_atom(expr.name)
+        if expr.dtype is not None and expr.dtype is not I64:
+            self.scope.note(atom, expr.dtype.lowest, expr.dtype.highest)
+        return self.scope.value(atom)
+
+    def _read(self, expr: Read) -> Poly | None:
+        definition = self.definition(expr)
+        if definition is not None:
+            self.depth += 1
+            try:
+                value = self.integer(definition)
+            finally:
+                self.depth -= 1
+            if value is not None:
+                return value
+        known = self.scope.interval(expr) if self.scope.interval is not None else None
+        dtype = expr.dtype
+        if known is None and dtype is None:
+            return None
+        if known is None:
+            assert dtype is not None
+            known = dtype.lowest, dtype.highest
+        atom = affine.value_atom(self._plain(expr))
+        self.scope.note(atom, *known)
+        return of_atom(atom)
+
+    def _plain(self, expr: Read) -> Read:
+        """The read with its indices in canonical form, so that equal places are one value."""
+        indices = []
+        for i in expr.indices:
+            p = self.integer(i)
+            indices.append(i if p is None else affine.render(p))
+        return Read(expr.tensor, tuple(indices), dtype=expr.dtype, span=expr.span)
+
+    def _opaque(self, expr: Expr, dtype: DType) -> Poly | None:
+        if not dtype.is_int:
+            return None
+        atom = affine.value_atom(expr)
+        self.scope.note(atom, dtype.lowest, dtype.highest)
+        return of_atom(atom)
+
+    def _cast(self, expr: Cast) -> Poly | None:
+        to = DTYPES.get(expr.to)
+        if to is None or not to.is_int:
+            return None
+        if self.is_bool(expr.arg):
+            return affine.select(expr.arg, affine.ONE, affine.ZERO)
+        p = self.integer(expr.arg)
+        if p is None:
+            return self._opaque(expr, to)
+        if to is I64:
+            return p
+        if expr.saturate:
+            return affine.extremum("min", (affine.extremum("max", (p, const(to.lowest))), const(to.highest)))
+        lo, hi = self.range(p)
+        if lo is not None and hi is not None and to.lowest <= lo and hi <= to.highest:
+            return p
+        return self._opaque(expr, to)
+
+    def _apply(self, expr: Apply) -> Poly | None:
+        if expr.fn in ("+", "-"):
+            return self._sum(expr)
+        handler = _HANDLERS.get(expr.fn)
+        if handler is None:
+            return None
+        p = handler(self, expr)
+        return None if p is None else self._wrapped(expr, p)
+
+    def _sum(self, expr: Apply) -> Poly | None:
+        """Sums are walked along their left spine without recursion: generated ones are long."""
+        spine: list[Apply] = []
+        node: Expr = expr
+        while isinstance(node, Apply) and node.fn in ("+", "-") and (node.dtype is None or node.dtype.is_int):
+            spine.append(node)
+            node = node.args[0]
+        total = self.integer(node)
+        for part in reversed(spine):
+            right = self.integer(part.args[1])
+            if total is None or right is None:
+                return None
+            total = self._wrapped(part, total.plus(right, 1 if part.fn == "+" else -1))
+        return total
+
+    def _args(self, expr: Apply) -> list[Poly] | None:
+        out = []
+        for a in expr.args:
+            p = self.integer(a)
+            if p is None:
+                return None
+            out.append(p)
+        return out
+
+    def _wrapped(self, expr: Apply, p: Poly) -> Poly | None:
+        """p itself if the arithmetic of `expr` cannot overflow, else an opaque value."""
+        width = self.width(expr)
+        if width is None:
+            return p
+        lo, hi = self.range(p, INDEX_LIMIT)
+        if lo is not None and hi is not None and width.lowest <= lo and hi <= width.highest:
+            return p
+        return self._opaque(expr, width)
+
+    def _negate(self, expr: Apply) -> Poly | None:
+        args = self._args(expr)
+        return None if args is None else -args[0]
+
+    def _multiply(self, expr: Apply) -> Poly | None:
+        args = self._args(expr)
+        return None if args is None else args[0] * args[1]
+
+    def _power(self, expr: Apply) -> Poly | None:
+        args = self._args(expr)
+        n = args[1].constant if args is not None else None
+        if args is None or n is None or not 0 <= n <= 6:
+            return None
+        out = affine.ONE
+        for _ in range(n):
+            out = out * args[0]
+        return out
+
+    def _division(self, expr: Apply) -> Poly | None:
+        args = self._args(expr)
+        if args is None:
+            return None
+        a, b = args
+        width = self.width(expr)
+        if width is not None:
+            lo, hi = self.range(a, INDEX_LIMIT)
+            low, _ = self.range(b, INDEX_LIMIT)
+            # the lowest integer by -1 wraps; its negation in ceildiv too
+            if (lo is None or lo <= width.lowest) and (expr.fn == "ceildiv" or low is None or low < 0):
+                return self._opaque(expr, width)
+            if expr.fn == "ceildiv" and (hi is None or hi > width.highest):
+                return self._opaque(expr, width)
+        d = b.constant
+        if expr.fn == "mod":
+            return affine.mod(a, b, d is None and self.scope.positive(b))
+        if expr.fn == "floordiv":
+            return affine.floordiv(a, b, d is None and self.scope.positive(b))
+        if d is not None and d > 0:
+            return affine.floordiv(a.shift(d - 1), b)
+        if d is None and self.scope.positive(b):
+            return affine.floordiv(a + b.shift(-1), b, True)
+        return -affine.floordiv(-a, b)
+
+    def _extremum(self, expr: Apply) -> Poly | None:
+        args = self._args(expr)
+        return None if args is None else affine.extremum("min" if expr.fn in ("min", "fmin") else "max", args)
+
+    def _clamp(self, expr: Apply) -> Poly | None:
+        args = self._args(expr)
+        return None if args is None else affine.extremum("min", (affine.extremum("max", args[:2]), args[2]))
+
+    def _abs(self, expr: Apply) -> Poly | None:
+        args = self._args(expr)
+        return None if args is None else affine.extremum("max", (args[0], -args[0]))
+
+    def _same(self, expr: Apply) -> Poly | None:
+        return self.integer(expr.args[0])
+
+    def _sign(self, expr: Apply) -> Poly | None:
+        p = self.integer(expr.args[0])
+        return None if p is None else affine.extremum("min", (affine.extremum("max", (p, const(-1))), affine.ONE))
+
+    def _select(self, expr: Apply) -> Poly | None:
+        condition, a, b = expr.args
+        known = self.scope.decide(condition)
+        if known is not None:
+            return self.integer(a if known else b)
+        p, q = self.integer(a), self.integer(b)
+        return None if p is None or q is None else affine.select(condition, p, q)
+
+    # ------------------------------------------------------------------------------------------------------------ width and intervals
+
+    def width(self, expr: Expr) -> DType | None:
+        """The dtype in which an integer expression wraps; None for indices, dimensions and literals, which are exact."""
+        if isinstance(expr, Name):
+            return expr.dtype if expr.dtype is not None and expr.dtype is not I64 else None
+        if isinstance(expr, Read):
+            definition = self.definition(expr)
+            if definition is None:
+                return expr.dtype.compute if expr.dtype is not None else I64
+            self.depth += 1
+            try:
+                return self.width(definition)
+            finally:
+                self.depth -= 1
+        if isinstance(expr, Cast):
+            to = DTYPES.get(expr.to)
+            return None if to is I64 and self.width(expr.arg) is None else to.compute if to is not None else I64
+        if isinstance(expr, Reduce):
+            return expr.dtype or I64
+        if not isinstance(expr, Apply):
+            return None
+        args = expr.args[1:] if expr.fn == "select" else expr.args
+        widths = [self.width(a) for a in args]
+        if all(w is None for w in widths):
+            return None
+        if expr.dtype is not None:
+            return expr.dtype
+        index = any(w is None and not isinstance(a, IntLit) for w, a in zip(widths, args, strict=True))
+        return I64 if index or any(w is I64 for w in widths) else I32
+
+    def range(self, p: Poly, limit: int | None = None) -> Interval:
+        """An interval that holds p. `limit` bounds the names of which nothing is known."""
+        lo: int | None = 0
+        hi: int | None = 0
+        for m, c in p.terms.items():
+            low, high = self._product(m, limit)
+            if c < 0:
+                low, high = high, low
+            lo = None if lo is None or low is None else lo + c * low
+            hi = None if hi is None or high is None else hi + c * high
+            if lo is None and hi is None:
+                return UNBOUNDED
+        return lo, hi
+
+    def _product(self, m: Mono, limit: int | None) -> Interval:
+        lo: int | None = 1
+        hi: int | None = 1
+        for a in m:
+            low, high = self._atom(a, limit)
+            lo, hi = _times(lo, hi, low, high)
+        return lo, hi
+
+    def _atom(self, a: Atom, limit: int | None) -> Interval:
+        lo, hi = self.scope.bound(a)
+        if lo is not None and hi is not None:
+            return lo, hi
+        low, high = UNBOUNDED
+        if a.kind == "name" and limit is not None:
+            low, high = -limit, limit
+        elif a.kind in ("min", "max", "select"):
+            low, high = _of_extremum(a.kind, [self.range(p, limit) for p in a.args])
+        elif a.kind in ("floordiv", "mod"):
+            low, high = self._of_division(a, limit)
+        return low if lo is None else lo if low is None else max(lo, low), high if hi is None else hi if high is None else min(hi, high)
+
+    def _of_division(self, a: Atom, limit: int | None) -> Interval:
+        (lo, hi), (low, high) = self.range(a.args[0], limit), self.range(a.args[1], limit)
+        if low is None or low < 0:
+            return UNBOUNDED
+        if a.kind == "mod":
+            return 0, None if high is None else max(high - 1, 0)
+        d = a.args[1].constant
+        if d:
+            return None if lo is None else lo // d, None if hi is None else hi // d
+        return None if lo is None else min(lo, 0), None if hi is None else max(hi, 0)
+
+
+def _times(a: int | None, b: int | None, c: int | None, d: int | None) -> Interval:
+    if a is not None and b is not None and c is not None and d is not None:
+        corners = (a * c, a * d, b * c, b * d)
+        return min(corners), max(corners)
+    if a is not None and a >= 0 and c is not None and c >= 0:
+        return a * c, None if b is None or d is None else b * d
+    return UNBOUNDED
+
+
+def _of_extremum(kind: str, ranges: list[Interval]) -> Interval:
+    lows = [r[0] for r in ranges]
+    highs = [r[1] for r in ranges]
+    known_low, known_high = [v for v in lows if v is not None], [v for v in highs if v is not None]
+    every_low, every_high = len(known_low) == len(lows), len(known_high) == len(highs)
+    if kind == "min":
+        return min(known_low) if every_low else None, min(known_high) if known_high else None
+    if kind == "max":
+        return max(known_low) if known_low else None, max(known_high) if every_high else None
+    return min(known_low) if every_low else None, max(known_high) if every_high else None
+
+
+_HANDLERS: dict[str, Callable[[Translator, Apply], Poly | None]] = {
+    "neg": Translator._negate, "*": Translator._multiply, "**": Translator._power,
+    "floordiv": Translator._division, "ceildiv": Translator._division, "mod": Translator._division,
+    "min": Translator._extremum, "max": Translator._extremum, "fmin": Translator._extremum, "fmax": Translator._extremum,
+    "clamp": Translator._clamp, "abs": Translator._abs, "sign": Translator._sign, "select": Translator._select,
+    "floor": Translator._same, "ceil": Translator._same, "round": Translator._same,
+}
