@@ -181,12 +181,12 @@ def _start(module: IRModule, kernel: Kernel) -> _Emitter:
 
 def _buffer_marks(emitter: _Emitter) -> dict[str, str]:
     """Alias metadata: each buffer that the kernel writes is apart from all others; those it only reads are one class. Scratch is its own class."""
-    kernel, node = emitter.kernel, emitter.module.node
+    kernel, node, unique = emitter.kernel, emitter.module.node, emitter.module.unique
     written = _stored(kernel.body)
-    domain = node(f'distinct !{{!"{sanitise(kernel.name)}"}}')
+    domain = unique()
     classes = {b.name: b.name if b.name in written else "" for b in kernel.buffers}
-    scopes = {c: node(f"distinct !{{{domain}}}") for c in sorted({*classes.values(), ""})}
-    spare = node(f"distinct !{{{domain}}}")
+    scopes = {c: unique(domain) for c in sorted({*classes.values(), ""})}
+    spare = unique(domain)
     everything = [*scopes.values(), spare]
     lists = {c: (node(f"!{{{s}}}"), node("!{" + ", ".join(x for x in everything if x != s) + "}")) for c, s in scopes.items()}
     emitter.scratch = f", !alias.scope {node(f'!{{{spare}}}')}, !noalias {node('!{' + ', '.join(scopes.values()) + '}')}"
@@ -419,10 +419,7 @@ def _loop(e: _Emitter, loop: For, lo: Value, hi: Value, step: Value, index: bool
 
 
 def _loop_node(e: _Emitter, group: str) -> str:
-    node = e.module.node
-    parallel = node(f'!{{!"llvm.loop.parallel_accesses", {group}}}')
-    own = f"!{len(e.module.metadata)}"
-    return node(f"distinct !{{{own}, {parallel}}}")
+    return e.module.unique(e.module.node(f'!{{!"llvm.loop.parallel_accesses", {group}}}'))
 
 
 def _fail(e: _Emitter, site: int, values: list[Value]) -> None:

@@ -72,6 +72,11 @@ class IRModule:
         self.metadata.append(text)
         return f"!{len(self.metadata) - 1}"
 
+    def unique(self, *operands: str) -> str:
+        """A distinct node that holds itself and `operands`: an alias scope, a loop."""
+        own = f"!{len(self.metadata)}"
+        return self.node(f"distinct !{{{', '.join((own, *operands))}}}")
+
 
 @dataclass(slots=True)
 class Body:

@@ -1,0 +1,102 @@
+"""Threads for parallel loops: one pool a process, made when it is first needed, made anew in a forked child.
+
+Workers are Python threads that sit in machine code (`driver.py`) and never touch a Python object until the process ends.
+"""
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import threading
+from functools import cache
+
+from pipelink_ir.backends.cpu import jit
+from pipelink_ir.backends.cpu.driver import LINE_WORDS, POOL_LINES, driver_text
+from pipelink_ir.ir import environment
+
+_RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+_VISIT = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class _Driver:
+    """The machine code of `driver.py`."""
+
+    def __init__(self) -> None:
+        target = jit.host()
+        triple, layout = jit.layout(target)
+        text = f'target datalayout = "{layout}"\ntarget triple = "{triple}"\n' + driver_text()
+        self.library = jit.Library([jit.compile_object(text, target)], ["run", "worker", "halt"])
+        self.run = _RUN(self.library.address("run"))
+        self.worker = _VISIT(self.library.address("worker"))
+        self.halt = _VISIT(self.library.address("halt"))
+
+
+@cache
+def _driver() -> _Driver:
+    return _Driver()
+
+
+class _Pool:
+    """The memory that a pool's threads share, and the threads."""
+
+    def __init__(self) -> None:
+        words = POOL_LINES * LINE_WORDS
+        self._memory = (ctypes.c_int64 * (words + LINE_WORDS))()
+        self.address = -(-ctypes.addressof(self._memory) // 128) * 128
+        self.threads: list[threading.Thread] = []
+        self.lock = threading.Lock()
+
+    def grow(self, workers: int) -> None:
+        """At least so many threads."""
+        with self.lock:
+            while len(self.threads) < workers:
+                thread = threading.Thread(target=_driver().worker, args=(self.address,), name=f"pipelink-{len(self.threads)}", daemon=True)
+                thread.start()
+                self.threads.append(thread)
+
+    def stop(self) -> None:
+        """Sends the threads home: machine code must not vanish under them."""
+        with self.lock:
+            if self.threads:
+                _driver().halt(self.address)
+                for thread in self.threads:
+                    thread.join()
+                self.threads.clear()
+
+
+_pool: _Pool | None = None
+_pool_lock = threading.Lock()
+
+
+def _current() -> _Pool:
+    global _pool
+    if _pool is None:
+        with _pool_lock:
+            if _pool is None:
+                _pool = _Pool()
+    return _pool
+
+
+def _after_fork() -> None:
+    """The child has none of the threads; the old memory may say that a job is going on."""
+    global _pool, _pool_lock
+    _pool, _pool_lock = None, threading.Lock()
+
+
+def _at_exit() -> None:
+    if _pool is not None:
+        _pool.stop()
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def run_plan(steps: int, count: int) -> None:
+    """Run the `count` steps at the address `steps` (layout in `driver.py`), loops on as many threads as the environment allows."""
+    threads = environment.num_threads()
+    pool = _current()
+    if len(pool.threads) < threads - 1:
+        pool.grow(threads - 1)
+    _driver().run(steps, count, pool.address, threads)
