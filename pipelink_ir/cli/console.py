@@ -5,9 +5,11 @@ import os
 import sys
 from collections.abc import Iterable
 
-from pipelink_ir.ir.diagnostics import Diagnostic
+from pipelink_ir.ir.diagnostics import Diagnostic, InternalError
 
 _USAGE_CODES = ("PL9101", "PL9201")
+COMMAND = "<command>"
+"""The place of what is about the command itself."""
 
 
 def prepare() -> None:
@@ -39,12 +41,35 @@ def say(text: str) -> None:
 def report(diagnostics: Iterable[Diagnostic]) -> None:
     """Diagnostics on standard error."""
     for d in diagnostics:
-        say(d.text())
+        say(text(d))
+
+
+def text(d: Diagnostic) -> str:
+    """A diagnostic as the command prints it: what is about a file as a whole, or about the command, has no line."""
+    if d.code not in _USAGE_CODES and not _about_command(d):
+        return d.text()
+    place = "pipelinkc" if d.span.source.path == COMMAND else d.span.source.path
+    return f"{place}: {d.severity}[{d.code}]: {d.field}: {d.message}" + (f"\n   = help: {d.help}" if d.help else "")
+
+
+def internal(error: Exception, debug: bool, about: str = "") -> int:
+    """Tell of a fault of ours, and return its exit status."""
+    if debug:
+        import traceback
+        say("".join(traceback.format_exception(error)).rstrip())
+    message = str(error) if isinstance(error, InternalError) else f"{type(error).__name__}: {error}"
+    say(f"pipelinkc: internal error: {about}{message}")
+    say("This is a fault of the compiler, not of the program" + ("." if debug else "; --debug shows where it happened."))
+    return 70
+
+
+def _about_command(d: Diagnostic) -> bool:
+    return d.code == "PL9001" and d.span.source.path == COMMAND
 
 
 def status(diagnostics: Iterable[Diagnostic]) -> int:
     """2 where the command or a file is at fault, else 1 where the program is, else 0."""
     errors = [d for d in diagnostics if d.severity == "error"]
-    if any(d.code in _USAGE_CODES or (d.code == "PL9001" and d.span.source.text is None) for d in errors):
+    if any(d.code in _USAGE_CODES or _about_command(d) for d in errors):
         return 2
     return 1 if errors else 0

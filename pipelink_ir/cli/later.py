@@ -9,5 +9,5 @@ from pipelink_ir.ir.source import elsewhere
 def execute(name: str) -> int:
     """Tell that there is no such command yet."""
     help = f"if a file is meant, write './{name}'"
-    console.report([Diagnostic("PL9001", "error", f"this version does not have the command '{name}'", elsewhere("pipelinkc", 1, 1), (), help)])
+    console.report([Diagnostic("PL9001", "error", f"this version does not have the command '{name}'", elsewhere(console.COMMAND, 1, 1), (), help)])
     return 2

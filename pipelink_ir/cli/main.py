@@ -9,10 +9,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Sequence
 
 from pipelink_ir.cli import console
-from pipelink_ir.ir.diagnostics import InternalError, ProgramError, UsageError
+from pipelink_ir.ir.diagnostics import ProgramError, UsageError
 from pipelink_ir.version import __version__
 
 COMMANDS = {
@@ -67,19 +66,9 @@ def _run(args: list[str]) -> int:
     except OSError as error:
         if error.filename is None:
             raise
-        return _internal(error, debug)
+        return console.internal(error, debug)
     except Exception as error:  # a fault of ours, whatever it is
-        return _internal(error, debug)
-
-
-def _internal(error: Exception, debug: bool) -> int:
-    if debug:
-        import traceback
-        console.say("".join(traceback.format_exception(error)).rstrip())
-    text = str(error) if isinstance(error, InternalError) else f"{type(error).__name__}: {error}"
-    console.say(f"pipelinkc: internal error: {text}")
-    console.say("This is a fault of the compiler, not of the program" + ("." if debug else "; --debug shows where it happened."))
-    return 70
+        return console.internal(error, debug)
 
 
 def _dispatch(args: list[str]) -> int:
@@ -108,7 +97,3 @@ def _parser(command: str, doc: str) -> argparse.ArgumentParser:
         parser.add_argument("--version", action="version", version=f"pipelinkc {__version__}")
     return parser
 
-
-def names(values: Sequence[str]) -> str:
-    """A list for a message."""
-    return ", ".join(values)

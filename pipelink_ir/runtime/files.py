@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.ir.dtypes import DType, from_numpy
 from pipelink_ir.runtime import safetensors_format
-from pipelink_ir.runtime.output import write_output
 from pipelink_ir.runtime.sources import file_error, read_bytes, shown_path
 
 if TYPE_CHECKING:
@@ -112,10 +111,9 @@ def encode_npz(arrays: Mapping[str, Array]) -> bytes:
     return out.getvalue()
 
 
-def write_arrays(path: str, arrays: Mapping[str, Array]) -> None:
-    """Write arrays by name to a `.npz` or `.safetensors` file; `-` is `.npz` on standard output."""
-    check_many(path)
-    write_output(path, safetensors_format.encode(arrays) if extension(path) == ".safetensors" else encode_npz(arrays))
+def encode_many(path: str, arrays: Mapping[str, Array]) -> bytes:
+    """The content of a `.npz` or `.safetensors` file, as the name says; `-` is `.npz`."""
+    return safetensors_format.encode(arrays) if extension(path) == ".safetensors" else encode_npz(arrays)
 
 
 def check_many(path: str) -> None:

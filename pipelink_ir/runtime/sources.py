@@ -6,7 +6,7 @@ import sys
 
 from pipelink_ir.ir.diagnostics import Diagnostic, ProgramError
 from pipelink_ir.ir.nodes import Module
-from pipelink_ir.ir.source import Source, Span, elsewhere
+from pipelink_ir.ir.source import elsewhere
 
 STDIN = "<stdin>"
 """How messages speak of standard input."""
@@ -44,27 +44,10 @@ def read_bytes(path: str) -> bytes:
         raise file_error(path, f"cannot be read: {error}") from None
 
 
-def read_text(path: str) -> str:
-    """A program's text. A byte that is not UTF-8 is an error at its line and column."""
-    return decode(read_bytes(path), shown_path(path))
-
-
-def decode(data: bytes, path: str) -> str:
-    """UTF-8 bytes as text; `path` is for the message."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        good = data[:error.start].decode("utf-8")
-        rest = data[error.start:].split(b"\n", 1)[0].decode("utf-8", errors="replace")
-        source = Source(path, good + rest)
-        message = f"the byte 0x{data[error.start]:02x} is not UTF-8, which programs are written in"
-        raise ProgramError([Diagnostic("PL1001", "error", message, Span(source, len(good), len(good) + 1))]) from None
-
-
 def read_program(path: str) -> Module:
     """Read and parse a program; `-` is standard input."""
     from pipelink_ir.grammar import parse
-    return parse(read_text(path), shown_path(path))
+    return parse(read_bytes(path), shown_path(path))
 
 
 def same_file(a: str, b: str) -> bool:

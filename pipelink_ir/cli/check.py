@@ -1,0 +1,85 @@
+"""Report everything that is wrong with programs: names, types, shapes, bounds, contracts. Nothing is run and no device is needed.
+
+Diagnostics are printed to standard output, as text or, with --format json, as one list of objects
+{"code", "severity", "field", "message", "file", "line", "column", "notes": [{"message", "file", "line", "column"}], "help"}.
+A bad or missing file does not hide what is wrong with the others. Exit status: 0 nothing or warnings only, 1 errors in programs,
+2 a file that cannot be read, 70 an internal error.
+"""
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+
+from pipelink_ir.cli import console
+from pipelink_ir.ir.diagnostics import Diagnostic, ProgramError, Report, UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", metavar="FILE|DIR", nargs="*", help="programs, or folders that are searched for .plir files; '-' is standard input")
+    parser.add_argument("--op-dir", metavar="DIR", action="append", default=[], help="a further folder of operators to check")
+    parser.add_argument("--target", metavar="LIST", help="check for these targets, 'sm_75,sm_90', instead of those that programs declare")
+    parser.add_argument("--format", metavar="FORMAT", choices=("text", "json"), default="text", help="text (the default) or json")
+
+
+def execute(args: argparse.Namespace) -> int:
+    from pipelink_ir.runtime.programs import find_programs
+    paths = [*args.paths, *args.op_dir]
+    if not paths:
+        raise UsageError("no FILE or DIR is given; `pipelinkc check --help` says what there is")
+    targets = _targets(args.target)
+    files, found = find_programs(paths)
+    fault = 0
+    for path in files:
+        try:
+            found += check_file(path, targets)
+        except UsageError:
+            raise
+        except Exception as error:  # a fault of ours must not hide what is wrong with the other files
+            fault = console.internal(error, args.debug, f"{path}: ")
+    found = _once(found)
+    _show(found, args.format, len(files))
+    return fault or console.status(found)
+
+
+def _targets(text: str | None) -> tuple[str, ...]:
+    from pipelink_ir.runtime.targets import parse_target
+    return tuple(parse_target(name.strip()).name for name in text.split(",")) if text is not None else ()
+
+
+def check_file(path: str, targets: Sequence[str] = ()) -> list[Diagnostic]:
+    """Everything that is wrong with one program."""
+    from pipelink_ir.passes.hooks import VerifyEach
+    from pipelink_ir.passes.manager import parse_passes, run_passes
+    from pipelink_ir.runtime.sources import read_program
+    report = Report()
+    try:
+        run_passes(read_program(path), parse_passes("validate"), report, [VerifyEach()])
+    except ProgramError as error:
+        return list(error.diagnostics)
+    return report.diagnostics
+
+
+def _once(found: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """What an imported file gets wrong is told once, not by everyone who imports it."""
+    return list({(d.code, d.severity, d.message, d.span.source.path, d.span.line, d.span.column): d for d in found}.values())
+
+
+def _show(found: Sequence[Diagnostic], format: str, files: int) -> None:
+    if format == "json":
+        import json
+        sys.stdout.write(json.dumps([d.json() for d in found], indent=2, ensure_ascii=False) + "\n")
+        return
+    for d in found:
+        # A file that cannot be read is no finding about a program.
+        if d.code == "PL9101":
+            console.report([d])
+        else:
+            print(d.text())
+    errors = sum(d.severity == "error" for d in found)
+    console.say(f"checked {_count(files, 'file')}: " + (", ".join(
+        [_count(n, word) for n, word in ((errors, "error"), (len(found) - errors, "warning")) if n]) or "ok"))
+
+
+def _count(n: int, word: str) -> str:
+    return f"{n} {word}{'s' * (n != 1)}"

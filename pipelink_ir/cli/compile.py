@@ -1,0 +1,156 @@
+"""Compile a PLIR program, or run some passes on it, and print the result.
+
+Exit status: 0 nothing wrong or warnings only, 1 the program is at fault, 2 wrong usage or unreadable files, 70 an internal error.
+Standard output carries the result, standard error what is said about it; --dump-dir writes files. Any .plir that is printed or dumped can be given
+back, also in another folder. FILE may be '-' for standard input; a file called like a command is written './run'.
+"""
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from pipelink_ir.cli import console
+from pipelink_ir.cli.pass_options import Watch, add_pass_options, settings, steps_of, watch
+from pipelink_ir.ir.diagnostics import Report, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from pipelink_ir.ir.nodes import Module
+    from pipelink_ir.passes.manager import Step
+    from pipelink_ir.runtime.targets import Target
+
+BACKEND_TEXTS = {"llvm": "ll", "asm": "s", "loops": "loops"}
+"""What a backend makes, by the word of `--emit`: the extension among its artifacts."""
+
+EMITS = ("plir", *BACKEND_TEXTS, "plan", "dot")
+LATER_EMITS = ("cuda", "ptx", "cubin")
+_BY_EXTENSION = {".plir": "plir", ".ll": "llvm", ".s": "asm", ".loops": "loops", ".plan.json": "plan", ".dot": "dot",
+                 ".cu": "cuda", ".ptx": "ptx", ".cubin": "cubin"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", nargs="?", help="a .plir file, '-' for standard input")
+    parser.add_argument("-o", "--output", metavar="OUT", help="write here instead of to standard output; the extension says what, unless --emit does")
+    parser.add_argument("--target", metavar="TARGET", help="cpu (the default), reference, or sm_XX")
+    parser.add_argument("--emit", metavar="WHAT", help=f"what to print: {', '.join(EMITS)} (default plir)")
+    parser.add_argument("--pipeline", metavar="NAME", help="the pipeline meant, where a file has several")
+    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a value for an attribute of the pipeline")
+    parser.add_argument("-v", "--verbose", action="store_true", help="say what is done and how long it took")
+    add_pass_options(parser)
+    parser.add_argument("--help-passes", metavar="NAME", nargs="?", const="", help="list the passes, or explain one, and exit")
+
+
+def execute(args: argparse.Namespace) -> int:
+    from pipelink_ir.runtime.targets import parse_target
+    if args.help_passes is not None:
+        from pipelink_ir.cli.help_passes import all_passes, one_pass
+        print(one_pass(args.help_passes) if args.help_passes else all_passes())
+        return 0
+    target = parse_target(args.target or "cpu")
+    emit = _what(args)
+    steps = steps_of(args, target.passes)
+    if args.file is None:
+        if not args.print_pipeline:
+            raise UsageError("no FILE is given; `pipelinkc --help` says what there is")
+        print(_pipeline_text(steps))
+        return 0
+    _check(args, target, emit)
+    return _compile(args, target, emit, steps)
+
+
+def _what(args: argparse.Namespace) -> str:
+    """The word of `--emit`, or the one that the extension of OUT stands for."""
+    if args.emit is None:
+        name = (args.output or "").lower()
+        return next((word for end, word in _BY_EXTENSION.items() if name.endswith(end)), "plir")
+    if args.emit not in (*EMITS, *LATER_EMITS):
+        near = did_you_mean(args.emit, (*EMITS, *LATER_EMITS))
+        raise UsageError(f"--emit: there is no '{args.emit}'; {near or 'there are ' + ', '.join(EMITS)}")
+    return str(args.emit)
+
+
+def _check(args: argparse.Namespace, target: Target, emit: str) -> None:
+    from pipelink_ir.runtime.sources import same_file
+    from pipelink_ir.runtime.targets import unsupported
+    if emit in LATER_EMITS:
+        raise unsupported(f"this version cannot emit '{emit}': it has no CUDA backend yet", f"it can emit {', '.join(EMITS)}")
+    if emit in BACKEND_TEXTS and args.stop_after:
+        raise UsageError(f"--stop-after prints the program, so it does not go with '--emit {emit}'")
+    if emit in BACKEND_TEXTS and BACKEND_TEXTS[emit] not in target.texts:
+        raise UsageError(f"the target '{target.name}' makes no '{emit}'; the target 'cpu' does")
+    if args.output is not None and args.output != "-" and same_file(args.output, args.file):
+        raise UsageError(f"'{args.output}' is the program itself, which is never overwritten")
+
+
+def _pipeline_text(steps: tuple[Step, ...]) -> str:
+    from pipelink_ir.passes.manager import pipeline_text
+    return pipeline_text(steps)
+
+
+def _compile(args: argparse.Namespace, target: Target, emit: str, steps: tuple[Step, ...]) -> int:
+    from pipelink_ir.passes.manager import run_passes
+    from pipelink_ir.runtime.attributes import with_attributes
+    from pipelink_ir.runtime.compile import for_backend, pick_pipeline
+    from pipelink_ir.runtime.sources import read_program
+    looking = watch(args)
+    module = read_program(args.file)
+    values = settings(args.set, "--set")
+    if values:
+        module = with_attributes(module, pick_pipeline(module, args.pipeline), values)
+    if emit in BACKEND_TEXTS:
+        steps = for_backend(steps)
+    if args.print_pipeline:
+        console.say(_pipeline_text(steps))
+    report = Report()
+    try:
+        module = run_passes(module, steps, report, looking.hooks)
+    finally:
+        looking.finish()
+    console.report(report.diagnostics)
+    data = _emit(module, args, target, emit)
+    _dump(module, args, target, looking)
+    _write(args.output, data)
+    if args.verbose:
+        console.say(f"pipelinkc: {args.file}: passes {_pipeline_text(steps)}; wrote {len(data.encode('utf-8'))} bytes of {emit}"
+                    f" to {args.output or 'standard output'}")
+    return 0
+
+
+def _emit(module: Module, args: argparse.Namespace, target: Target, emit: str) -> str:
+    """The text that was asked for."""
+    from pipelink_ir.grammar import print_module
+    from pipelink_ir.runtime.compile import load_module, pick_pipeline
+    if emit == "plir":
+        return print_module(module)
+    name = pick_pipeline(module, args.pipeline)
+    if emit in BACKEND_TEXTS:
+        return _text(load_module(target, module, name).artifacts[BACKEND_TEXTS[emit]])
+    from pipelink_ir.cli import plan
+    return plan.dot(module, name) if emit == "dot" else plan.json_text(module, name)
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("utf-8")
+
+
+def _dump(module: Module, args: argparse.Namespace, target: Target, looking: Watch) -> None:
+    """What the backend makes of every pipeline, after the numbered programs; not where only some passes were asked for."""
+    if looking.dump is None or args.stop_after or args.passes is not None:
+        return
+    from pipelink_ir.cli import plan
+    from pipelink_ir.runtime.compile import load_module, pick_pipeline
+    for name in [pick_pipeline(module, args.pipeline)] if args.pipeline else [p.name for p in module.pipelines]:
+        if target.texts:
+            artifacts = load_module(target, module, name).artifacts
+            for extension in target.texts:
+                if extension in artifacts:
+                    looking.dump.write(f"{name}.{extension}", artifacts[extension])
+        looking.dump.write(f"{name}.plan.json", plan.json_text(module, name))
+
+
+def _write(output: str | None, text: str) -> None:
+    if output is None or output == "-":
+        sys.stdout.write(text if text.endswith("\n") or not text else text + "\n")
+        return
+    from pipelink_ir.runtime.output import write_output
+    write_output(output, text.encode("utf-8"))

@@ -1,0 +1,87 @@
+"""The flags about passes, with MLIR's words, shared by the commands that run them."""
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelink_ir.ir.diagnostics import UsageError
+
+if TYPE_CHECKING:
+    from pipelink_ir.passes.hooks import DumpDir, TimePasses
+    from pipelink_ir.passes.manager import Hook, Step
+
+
+def add_pass_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("passes")
+    group.add_argument("-p", "--passes", metavar="LIST", help="the passes to run, 'a,b{key=value}'; 'none' runs none; by default what the target needs")
+    group.add_argument("--stop-after", metavar="PASS", help="stop after this pass and print the program")
+    group.add_argument("--print-ir-before", metavar="LIST", action="append", default=[], help="print the program before these passes (standard error)")
+    group.add_argument("--print-ir-after", metavar="LIST", action="append", default=[], help="print it after these passes")
+    group.add_argument("--print-ir-after-all", action="store_true", help="print it after every pass")
+    group.add_argument("--print-ir-after-change", action="store_true", help="print it after every pass that changed it")
+    group.add_argument("--dump-dir", metavar="DIR", help="write the program after every pass, then what the backend makes, as numbered files")
+    group.add_argument("--time-passes", action="store_true", help="print how long each pass took")
+    group.add_argument("--no-verify-each", action="store_true", help="do not check the program after every pass")
+    group.add_argument("--print-pipeline", action="store_true", help="print the passes that run, as --passes takes them")
+
+
+@dataclass(slots=True)
+class Watch:
+    """What looks on while passes run, and what is said when they have."""
+
+    hooks: list[Hook]
+    timer: TimePasses | None
+    dump: DumpDir | None
+
+    def finish(self) -> None:
+        if self.timer is not None:
+            self.timer.show()
+
+
+def steps_of(args: argparse.Namespace, default: str) -> tuple[Step, ...]:
+    """The passes that the flags ask for; `default` is the target's list."""
+    from pipelink_ir.passes.manager import parse_passes, stop_after
+    steps = parse_passes(default if args.passes is None else args.passes)
+    return stop_after(steps, args.stop_after) if args.stop_after else steps
+
+
+def watch(args: argparse.Namespace) -> Watch:
+    """The hooks that the flags ask for, in the order that `passes/hooks.py` wants."""
+    from pipelink_ir.passes.hooks import CrashFile, DumpDir, PrintIR, TimePasses, VerifyEach, split_names
+    hooks: list[Hook] = []
+    timer = TimePasses() if args.time_passes else None
+    if timer is not None:
+        hooks.append(timer)
+    if not args.no_verify_each:
+        hooks.append(VerifyEach())
+    before, after = (tuple(n for text in texts for n in split_names(text)) for texts in (args.print_ir_before, args.print_ir_after))
+    if before or after or args.print_ir_after_all or args.print_ir_after_change:
+        hooks.append(PrintIR(before, after, args.print_ir_after_all, args.print_ir_after_change))
+    dump = None
+    if args.dump_dir is not None:
+        dump = DumpDir(_folder(args.dump_dir))
+        hooks.append(dump)
+    hooks.append(CrashFile(("--target", args.target) if args.target else ()))
+    return Watch(hooks, timer, dump)
+
+
+def _folder(path: str) -> Path:
+    if Path(path).exists() and not Path(path).is_dir():
+        raise UsageError(f"--dump-dir: '{path}' is not a folder")
+    return Path(path)
+
+
+def settings(texts: list[str], flag: str) -> dict[str, str]:
+    """`name=value` texts as a table."""
+    out: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip().removeprefix("%")
+        if not equals or not name or not value:
+            raise UsageError(f"{flag} takes NAME=VALUE, not '{text}'")
+        if name in out:
+            raise UsageError(f"{flag}: '{name}' is given twice")
+        out[name] = value
+    return out

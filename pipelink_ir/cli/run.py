@@ -1,0 +1,122 @@
+"""Run a pipeline on arrays from files, and write its results to files.
+
+Inputs are named as in the signature, without the %. --inputs takes .npz, .safetensors, or '-' for .npz on standard input; --in gives one input from .npy,
+.png, .jpg, or from the array of its name in a .npz or .safetensors. Results go the same ways through --outputs and --out; without either, a
+summary of them is printed. Arrays have the dtype of the signature and are never converted. NumPy files have no bf16 and f8: they hold bit patterns (u16, u8).
+
+Images (.png, .jpg):
+  An image is u8 (u16 for 16-bit grey, bool for one bit), rows by columns by channels, and nothing is converted silently. The signature decides the axes: its
+  layout names them, without one two dimensions are HW, three HWC, four NHWC. A leading N is 1; the channel axis of a grey image is there or not as the
+  signature says. After the file name may stand, for an input of a float dtype, ':unit' (0…255 becomes 0…1) or ':raw' (0…255 stays), and ':rgb', ':rgba' or
+  ':gray' to convert the colours first: '--in img=photo.png:unit,rgb'. A result of a float dtype is written if its operator promises a range within
+  [0, 1], or with ':unit' or ':raw'; it is rounded to nearest, saturates, and NaN is 0: '--out out=edges.png:unit'.
+"""
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from pipelink_ir.cli import console
+from pipelink_ir.cli.pass_options import add_pass_options, settings, steps_of, watch
+from pipelink_ir.ir.diagnostics import UsageError
+
+if TYPE_CHECKING:
+    from pipelink_ir.runtime.bind import Bound
+    from pipelink_ir.runtime.compile import Compiled, Results
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="a .plir file, '-' for standard input")
+    parser.add_argument("--inputs", metavar="FILE", action="append", default=[], help="arrays by name; may be given several times")
+    parser.add_argument("--outputs", metavar="FILE", help="where all results go")
+    parser.add_argument("--in", metavar="NAME=FILE", dest="one_in", action="append", default=[], help="one input, also from .npy or an image")
+    parser.add_argument("--out", metavar="NAME=FILE", dest="one_out", action="append", default=[], help="one result, also to .npy or an image")
+    parser.add_argument("--target", metavar="TARGET", help="cpu (the default), or reference, which interprets the program with NumPy")
+    parser.add_argument("--float64", action="store_true", help="with the target reference: compute in f64 throughout")
+    parser.add_argument("--copies", choices=("allow",), metavar="allow", help="make a copy where an array is not as contiguous as an operator asks")
+    parser.add_argument("--pipeline", metavar="NAME", help="the pipeline meant, where a file has several")
+    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a value for an attribute of the pipeline")
+    parser.add_argument("-v", "--verbose", action="store_true", help="say what was done and how long it took")
+    add_pass_options(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    from pipelink_ir.runtime.transfer import Inputs, Outputs
+    inputs, outputs = Inputs(args.inputs, settings(args.one_in, "--in")), Outputs(args.outputs, settings(args.one_out, "--out"))
+    if "-" in (args.file, *args.inputs) and [args.file, *args.inputs].count("-") > 1:
+        raise UsageError("standard input is asked for twice")
+    outputs.check_paths([args.file, *inputs.paths])
+    times: dict[str, float] = {}
+    compiled = _compile(args, times)
+    console.report(compiled.diagnostics)
+    outputs.check(compiled)
+    arrays, origins = inputs.read(compiled)
+    bound = compiled.bind(arrays, origins, args.copies)
+    start = time.perf_counter()
+    results = compiled.run(bound)
+    times["run"] = 1000 * (time.perf_counter() - start)
+    if outputs.wanted:
+        outputs.write(results, compiled)
+    else:
+        _summary(results)
+    if args.verbose:
+        _tell(compiled, bound, times)
+    return 0
+
+
+def _compile(args: argparse.Namespace, times: dict[str, float]) -> Compiled:
+    from pipelink_ir.runtime.compile import compile_module
+    from pipelink_ir.runtime.sources import read_program
+    from pipelink_ir.runtime.targets import parse_target
+    target = parse_target(args.target or "cpu")
+    if args.stop_after:
+        raise UsageError("--stop-after prints a program that is not finished; it does not go with 'run'")
+    steps, looking = steps_of(args, target.passes), watch(args)
+    if args.print_pipeline:
+        from pipelink_ir.passes.manager import pipeline_text
+        console.say(pipeline_text(steps))
+    try:
+        compiled = compile_module(read_program(args.file), target, args.pipeline, settings(args.set, "--set"), float64=args.float64, steps=steps,
+                                  hooks=looking.hooks, times=times)
+    finally:
+        looking.finish()
+    if looking.dump is not None:
+        for extension, text in compiled.executable.artifacts.items():
+            if extension != "plir":
+                looking.dump.write(f"{compiled.pipeline.name}.{extension}", text)
+    return compiled
+
+
+def _summary(results: Results) -> None:
+    """A line for each result: name, dtype, shape, extremes and mean."""
+    from pipelink_ir.runtime.transfer import describe_array
+    for name, array in results.items():
+        print(f"%{name}: {describe_array(array)}{_figures(array)}")
+
+
+def _figures(array: Any) -> str:
+    import numpy as np
+    if array.size == 0:
+        return ""
+    if array.size == 1:
+        return f" = {array.reshape(())}"
+    wide = array.astype(np.float64)
+    nans = int(np.isnan(wide).sum())
+    with np.errstate(all="ignore"):
+        finite = wide[~np.isnan(wide)]
+        said = f"  min {finite.min():.6g}  max {finite.max():.6g}  mean {finite.mean():.6g}" if finite.size else ""
+    return said + (f"  NaN {nans}" if nans else "")
+
+
+def _tell(compiled: Compiled, bound: Bound, times: dict[str, float]) -> None:
+    say = console.say
+    say(f"pipelinkc: @{compiled.pipeline.name} for {compiled.target.name}: " + ", ".join(f"{what} {ms:.1f} ms" for what, ms in times.items()))
+    if bound.sizes:
+        say("  sizes: " + ", ".join(f"{name} = {size}" for name, size in bound.sizes.items()))
+    for what, value in getattr(compiled.executable, "statistics", {}).items():
+        say(f"  {what}: {value}")
+    for note in bound.notes:
+        say(f"  {note}")
+    sys.stderr.flush()

@@ -1,0 +1,195 @@
+"""`pipelink_ir.compile`: from a program's text to something that can be called with arrays."""
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipelink_ir.ir.diagnostics import Diagnostic, InternalError, Report, UsageError, did_you_mean
+from pipelink_ir.ir.nodes import Module, Operand, Pipeline
+from pipelink_ir.passes.manager import Hook, Step, parse_passes, run_passes, step
+from pipelink_ir.runtime.attributes import with_attributes
+from pipelink_ir.runtime.bind import Bound, bind
+from pipelink_ir.runtime.sources import read_program
+from pipelink_ir.runtime.targets import Target, load, parse_target
+
+if TYPE_CHECKING:
+    from pipelink_ir.backends.interface import Executable
+
+
+class Results:
+    """The results of a call, by name and in the order of the signature.
+
+    `out["edges"]`, `out.edges`, `out[0]`; `edges, mask = pipeline(…)` unpacks; `dict(out)` and `**out` work. A single result can be given to NumPy as it is."""
+
+    __slots__ = ("_arrays",)
+
+    def __init__(self, arrays: Mapping[str, Any]) -> None:
+        self._arrays = dict(arrays)
+
+    def __getitem__(self, name: str | int) -> Any:
+        if isinstance(name, int):
+            return list(self._arrays.values())[name]
+        if name not in self._arrays:
+            raise KeyError(f"there is no result {name!r}; there are {', '.join(self._arrays)}")
+        return self._arrays[name]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._arrays:
+            raise AttributeError(f"there is no result {name!r}")
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._arrays.values())
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._arrays
+
+    def keys(self) -> Any:
+        return self._arrays.keys()
+
+    def values(self) -> Any:
+        return self._arrays.values()
+
+    def items(self) -> Any:
+        return self._arrays.items()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        import numpy as np
+        if len(self) != 1:
+            raise TypeError(f"there are {len(self)} results, not one: {', '.join(self._arrays)}")
+        array = self[0]
+        return np.array(array, dtype=dtype) if copy or (dtype is not None and array.dtype != dtype) else array
+
+    def __repr__(self) -> str:
+        return "Results(" + ", ".join(f"{name}: {array.dtype}{list(array.shape)}" for name, array in self.items()) + ")"
+
+
+class Compiled:
+    """A pipeline that is ready to run: call it with one array for each input, by name.
+
+    `module` is the program after all passes, `pipeline` its pipeline; `diagnostics` holds the warnings; `artifacts` every intermediate text by its
+    extension (`plir`, `ll`, `s`, …)."""
+
+    def __init__(self, module: Module, pipeline: Pipeline, target: Target, executable: Executable, diagnostics: Sequence[Diagnostic]) -> None:
+        self.module, self.pipeline, self.target, self.diagnostics = module, pipeline, target, tuple(diagnostics)
+        self.executable = executable
+
+    @property
+    def inputs(self) -> tuple[Operand, ...]:
+        """The inputs as the signature has them."""
+        return self.pipeline.inputs
+
+    @property
+    def results(self) -> tuple[Operand, ...]:
+        """The results as the signature has them."""
+        return self.pipeline.results
+
+    @property
+    def artifacts(self) -> dict[str, str | bytes]:
+        """Every intermediate text or binary by its extension."""
+        from pipelink_ir.grammar import print_module
+        return {"plir": print_module(self.module), **{k: v for k, v in self.executable.artifacts.items() if k != "plir"}}
+
+    asm = artifacts
+
+    def as_text(self, extension: str) -> str:
+        """One of the artifacts as text."""
+        artifacts = self.artifacts
+        if extension not in artifacts:
+            raise KeyError(f"there is no artifact {extension!r}; there are {', '.join(artifacts)}")
+        value = artifacts[extension]
+        return value if isinstance(value, str) else value.decode("utf-8")
+
+    def bind(self, arrays: Mapping[str, Any], origins: Mapping[str, str] | None = None, copies: str | None = None) -> Bound:
+        """Check arrays against the signature; `ExecutionError` (PL6001) says what does not match. `origins` says where each came from."""
+        return bind(self.module, self.pipeline, arrays, origins or {}, copies)
+
+    def run(self, bound: Bound) -> Results:
+        """Run on arrays that were checked."""
+        return Results(self.executable(bound.arrays))
+
+    def __call__(self, /, **arrays: Any) -> Results:
+        """Check the arrays and run. They are read where they are and never written; the results are fresh arrays of the caller's."""
+        return self.run(self.bind(arrays))
+
+    def __repr__(self) -> str:
+        return f"<pipeline @{self.pipeline.name} for {self.target.name}: {', '.join(o.name for o in self.inputs)} -> {', '.join(o.name for o in self.results)}>"
+
+
+def compile(program: str | os.PathLike[str], target: str | None = None, pipeline: str | None = None, *, float64: bool = False, **attributes: Any) -> Compiled:
+    """Compile a program for a target and return a callable.
+
+    `program` is the path of a `.plir` file, or the text of a program (a string of several lines). `target` is "cpu" (the default) or "reference", which
+    interprets the program with NumPy, with `float64` in f64 throughout. `pipeline` names one where there are several. `attributes` are values for the
+    attributes of the pipeline. Raises `ProgramError` with all diagnostics if the program is at fault.
+
+        edge = pipelink_ir.compile("edge_gamma.plir")
+        out = edge(img=frame)          # frame: float32 [N, H, W, 3]; out.out: float32 [N, H, W, 1]
+    """
+    return compile_module(read(program), parse_target(target or "cpu"), pipeline, attributes, float64=float64)
+
+
+def read(program: str | os.PathLike[str]) -> Module:
+    """Parse a file, or a text of several lines."""
+    path = os.fspath(program)
+    if not isinstance(path, str):
+        path = os.fsdecode(path)
+    if isinstance(program, str) and "\n" in program:
+        from pipelink_ir.grammar import parse
+        return parse(program, "<text>")
+    return read_program(path)
+
+
+def pick_pipeline(module: Module, name: str | None) -> str:
+    """The pipeline of that name, or the only one."""
+    known = [p.name for p in module.pipelines]
+    if name is None:
+        if len(known) == 1:
+            return known[0]
+        how = "has no pipeline" if not known else f"has several pipelines, {', '.join('@' + n for n in known)}: say which (--pipeline NAME, pipeline=\"NAME\")"
+        raise UsageError(f"{module.path} {how}")
+    name = name.removeprefix("@")
+    if name not in known:
+        near = did_you_mean(name, known, "@")
+        raise UsageError(f"{module.path} has no pipeline '@{name}'; {near or 'it has ' + (', '.join('@' + n for n in known) or 'none')}")
+    return name
+
+
+def for_backend(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps and what every backend needs beside them: types, and no graph operators."""
+    names = [s.name for s in steps]
+    head = () if "infer-types" in names else (step("resolve"), step("infer-types")) if "resolve" not in names else (step("infer-types"),)
+    return (*head, *steps, *(() if "flatten" in names else (step("flatten"),)))
+
+
+def compile_module(module: Module, target: Target, pipeline: str | None = None, attributes: Mapping[str, Any] | None = None, *, float64: bool = False,
+                   steps: Sequence[Step] | None = None, hooks: Sequence[Hook] = (), times: dict[str, float] | None = None) -> Compiled:
+    """Run the passes on a parsed program and load the result into its backend. `times` receives milliseconds."""
+    name = pick_pipeline(module, pipeline)
+    module = with_attributes(module, name, attributes or {})
+    report = Report()
+    start = time.perf_counter()
+    module = run_passes(module, for_backend(parse_passes(target.passes) if steps is None else steps), report, hooks)
+    middle = time.perf_counter()
+    executable = load_module(target, module, name, float64=float64)
+    if times is not None:
+        times.update({"passes": 1000 * (middle - start), "backend": 1000 * (time.perf_counter() - middle)})
+    final = next(p for p in module.pipelines if p.name == name)
+    return Compiled(module, final, target, executable, report.diagnostics)
+
+
+def load_module(target: Target, module: Module, pipeline: str, **options: Any) -> Executable:
+    """Load a module that has been through its passes; a fault in the backend is told as one of ours."""
+    from pipelink_ir.ir.diagnostics import ProgramError
+    try:
+        return load(target, module, pipeline, options)
+    except (ProgramError, UsageError, InternalError):
+        raise
+    except Exception as error:  # whatever a backend raises beyond those is a fault of ours
+        from pipelink_ir.passes.manager import describe_error
+        raise InternalError(f"in the backend '{target.name}': {describe_error(error)}") from error
