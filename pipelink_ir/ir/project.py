@@ -3,9 +3,9 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from pipelink_ir.ir import affine, linear
-from pipelink_ir.ir.affine import Atom, Poly, const, of_atom
+from pipelink_ir.ir import linear, polynomial
 from pipelink_ir.ir.nodes import Expr
+from pipelink_ir.ir.polynomial import Atom, Poly, const, of_atom
 from pipelink_ir.ir.system import System, inconsistent
 
 Side = Poly | None
@@ -25,7 +25,7 @@ def bounds(facts: System, expr: Expr, keep: Container[str]) -> tuple[Side, Side]
         return None, None
     if _kept(p, keep):
         return p, p.shift(1)
-    target = affine.name_atom("\0")
+    target = polynomial.name_atom("\0")
     row = of_atom(target) - p
     system.require(row)
     system.require(-row)
@@ -58,7 +58,7 @@ def _split(system: System, target: Atom, keep: Container[str], depth: int) -> tu
 
 def _project(system: System, target: Atom, keep: Container[str]) -> tuple[list[Poly], list[Poly]]:
     """All lower and exclusive upper bounds that elimination gives."""
-    rows, numbers = system.numbered([of_atom(target)], target)
+    rows, numbers = system.numbered([r for r in system.rows if (target,) in r.terms], target)
     names = {n: m for m, n in numbers.items()}
     kept = {n for n, m in names.items() if m == (target,) or (all(a is not target for a in m) and _kept(Poly({m: 1}), keep))}
     found = linear.eliminate(rows, kept)
@@ -71,9 +71,9 @@ def _project(system: System, target: Atom, keep: Container[str]) -> tuple[list[P
         c = next((c for v, c in vector if v == at), 0)
         rest = Poly({names[v]: k for v, k in vector if v != at}).shift(constant)
         if c > 0:
-            lows.append(-affine.floordiv(rest, const(c)))
+            lows.append(-polynomial.floordiv(rest, const(c)))
         elif c < 0:
-            highs.append(affine.floordiv(rest, const(-c)).shift(1))
+            highs.append(polynomial.floordiv(rest, const(-c)).shift(1))
     return lows, highs
 
 
@@ -84,7 +84,7 @@ def _tightest(system: System, sides: list[Poly], kind: str) -> Side:
         if any(_at_least(system, *((q, p) if kind == "max" else (p, q))) for q in kept):
             continue
         kept = [q for q in kept if not _at_least(system, *((p, q) if kind == "max" else (q, p)))] + [p]
-    return affine.extremum(kind, kept[:MOST]) if kept else None
+    return polynomial.extremum(kind, kept[:MOST]) if kept else None
 
 
 def _weakest(system: System, sides: list[Side], kind: str) -> Side:
@@ -97,7 +97,7 @@ def _weakest(system: System, sides: list[Side], kind: str) -> Side:
         if any(_at_least(system, *((p, q) if kind == "min" else (q, p))) for q in kept):
             continue
         kept = [q for q in kept if not _at_least(system, *((q, p) if kind == "min" else (p, q)))] + [p]
-    return affine.extremum(kind, kept) if len(kept) <= MOST else None
+    return polynomial.extremum(kind, kept) if len(kept) <= MOST else None
 
 
 def _at_least(system: System, p: Poly, q: Poly) -> bool:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 
-from pipelink_ir.ir import affine
-from pipelink_ir.ir.affine import Mono, Poly, of_atom, render
+from pipelink_ir.ir import polynomial
+from pipelink_ir.ir.affine import normal
 from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_condition, evaluate_int
 from pipelink_ir.ir.nodes import Apply, Dynamic, Expr, IntLit, Name, Read
+from pipelink_ir.ir.polynomial import Mono, Poly, of_atom, render
+from pipelink_ir.ir.project import bounds
 from pipelink_ir.ir.system import System, inconsistent
 
 BUDGET = 48
@@ -28,7 +30,7 @@ class Facts:
         memory can have where that is narrower than the dtype of the read. `reals` are names that are not integers (float attributes, words)."""
         self._system = System(define, interval, reals)
         for d in dims:
-            self._system.require(of_atom(affine.name_atom(d)))
+            self._system.require(of_atom(polynomial.name_atom(d)))
         self._proved: dict[tuple[Expr, bool], bool] = {}
 
     def _with(self, system: System) -> Facts:
@@ -37,7 +39,7 @@ class Facts:
         return out
 
     def with_range(self, index: str, lo: Expr | None, hi: Expr) -> Facts:
-        """lo <= index < hi; no `lo` is 0. The index must be new; where it has a range already, both ranges hold."""
+        """lo <= index < hi; no `lo` is 0. Where the index has a range already, both hold: an inner index of the same name must be renamed before."""
         name = Name(index)
         return self.with_conditions([(Apply(">=", (name, lo if lo is not None else IntLit(0))), True), (Apply("<", (name, hi)), True)])
 
@@ -89,7 +91,6 @@ class Facts:
 
     def bounds(self, expr: Expr, keep: Container[str]) -> tuple[Expr | None, Expr | None]:
         """A lower bound and an exclusive upper bound of an integer expression over all values of the facts, over names in `keep`; None if not found."""
-        from pipelink_ir.ir.project import bounds
         try:
             lo, hi = bounds(self._system, expr, keep)
         except RecursionError:
@@ -109,40 +110,26 @@ def equal(a: Expr, b: Expr, facts: Facts | None = None) -> bool:
     return (facts or _NOTHING).prove(Apply("==", (a, b)))
 
 
-def normal(expr: Expr) -> Expr:
-    """The canonical form of an integer expression; anything else is returned as it is."""
-    try:
-        translate = System().translate
-        p = translate.integer(expr)
-        if p is None:
-            return expr
-        out = render(p, expr.dtype)
-        # Data wraps: the canonical form must be shown not to, in its own order.
-        return out if translate.width(expr) is None or System().translate.integer(out) == p else expr
-    except RecursionError:
-        return expr
-
-
 def solve(pattern: Expr, actual: Expr, unknown: str, facts: Facts | None = None) -> Expr | None:
     """The value of `unknown` for which pattern == actual, where pattern is a * unknown + b; None if it is not, or a is not proven to divide."""
     system = (facts or _NOTHING)._system.copy()
     p, target = system.translate.integer(pattern), system.translate.integer(actual)
     if p is None or target is None:
         return None
-    x = affine.name_atom(unknown)
+    x = polynomial.name_atom(unknown)
     factor, offset = _split(p, x)
     if factor is None or not factor.terms:
         return None
     rest = target - offset
-    quotient, left = affine.divide(rest, factor)
+    quotient, left = polynomial.divide(rest, factor)
     if not left.terms:
         return render(quotient, actual.dtype)
     if facts is None or not system.positive(factor) or not facts.prove(Apply("==", (Apply("mod", (render(rest), render(factor))), IntLit(0)))):
         return None
-    return render(affine.floordiv(rest, factor, True), actual.dtype)
+    return render(polynomial.floordiv(rest, factor, True), actual.dtype)
 
 
-def _split(p: Poly, x: affine.Atom) -> tuple[Poly | None, Poly]:
+def _split(p: Poly, x: polynomial.Atom) -> tuple[Poly | None, Poly]:
     """(a, b) with p = a * x + b; a is None if p is not of that form."""
     factor: dict[Mono, int] = {}
     offset: dict[Mono, int] = {}

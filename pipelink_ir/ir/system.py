@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
-from pipelink_ir.ir import affine, linear
-from pipelink_ir.ir.affine import Atom, Mono, Poly, of_atom
+from pipelink_ir.ir import linear, polynomial
 from pipelink_ir.ir.nodes import Apply, Cast, Const, Expr, Read
+from pipelink_ir.ir.polynomial import Atom, Mono, Poly, of_atom
+from pipelink_ir.ir.products import connected, products, with_equations
 from pipelink_ir.ir.translate import COMPARISONS, NEGATED, UNBOUNDED, Interval, Translator
 
 Definition = Callable[[Read], Expr | None]
@@ -33,9 +34,6 @@ class Clause:
 
 PROPAGATE = 40
 """Steps of bound propagation after a new row."""
-
-PRODUCTS = 90
-"""Most products that are added for nonlinear monomials."""
 
 
 class System:
@@ -92,6 +90,14 @@ class System:
         if hi is not None and hi < 1:
             return False
         return self.excludes(-p)
+
+    def within(self, p: Poly, end: Poly) -> bool:
+        """Whether 0 <= p < end, by intervals where they decide, by linear reasoning for a symbolic end."""
+        lo, hi = self.translate.range(p)
+        d = end.constant
+        if d is not None:
+            return lo is not None and lo >= 0 and hi is not None and hi < d
+        return ((lo is not None and lo >= 0) or self.excludes((-p).shift(-1))) and self.excludes(p - end)
 
     def decide(self, condition: Expr) -> bool | None:
         """Whether a condition is settled by constants and intervals alone."""
@@ -218,13 +224,13 @@ class System:
 
     def require_zero(self, p: Poly) -> None:
         """Add p == 0; a name that it gives is replaced from now on."""
-        p = affine.substitute(p, self.values)
+        p = polynomial.substitute(p, self.values)
         self.require(p)
         self.require(-p)
         for m, c in p.terms.items():
             if len(m) == 1 and c in (1, -1) and m[0].kind == "name" and _solvable(p, m[0]):
                 value = (p - Poly({m: c})).times(-c)
-                self.values = {a: affine.substitute(v, {m[0]: value}) for a, v in self.values.items()}
+                self.values = {a: polynomial.substitute(v, {m[0]: value}) for a, v in self.values.items()}
                 self.values[m[0]] = value
                 return
 
@@ -305,10 +311,12 @@ class System:
         changed: set[Atom] = set()
         total = sum(h for h in highs.values() if h is not None)
         for m in missing or row.terms:
-            if len(m) != 1:
-                continue
             rest = total - (highs[m] or 0)
             c = row.terms[m]
+            if len(m) != 1:
+                if m and c > 0 > rest:
+                    changed |= self._positive_factors(m)
+                continue
             lo, hi = self.bounds.get(m[0], UNBOUNDED)
             # c * atom + rest >= 0
             if c > 0 and (lo is None or -(rest // c) > lo):
@@ -323,6 +331,17 @@ class System:
                 self.false = self.false or (lo is not None and hi is not None and lo > hi)
         return changed
 
+    def _positive_factors(self, m: Mono) -> set[Atom]:
+        """Where a product is at least 1 and no factor is negative, each factor is at least 1."""
+        found = {a: self.bounds.get(a, UNBOUNDED) for a in m}
+        if any(lo is None or lo < 0 for lo, _ in found.values()):
+            return set()
+        zero = {a for a, (lo, _) in found.items() if lo == 0}
+        for a in zero:
+            self.bounds[a] = 1, found[a][1]
+            self.rows.append(of_atom(a).shift(-1))
+        return zero
+
     # ------------------------------------------------------------------------------------------------- linear reasoning
 
     def excludes(self, p: Poly) -> bool:
@@ -332,65 +351,13 @@ class System:
     def numbered(self, focus: list[Poly] | None, target: Atom | None = None) -> tuple[linear.Rows, dict[Mono, int]]:
         """The rows that are connected with those in focus (all rows for None), with products, as linear rows over numbered monomials. `target` is
         not solved for."""
-        rows = list(self.rows) if focus is None else _connected(self.rows, focus)
-        rows = self._solved(rows, target)
-        rows += self._products(rows)
+        rows = with_equations(list(self.rows) if focus is None else connected(self.rows, focus), target)
+        rows = rows + products(rows, lambda p: self.translate.range(p)[0])
         numbers: dict[Mono, int] = {}
         out = linear.Rows()
         for row in rows:
             out.add({numbers.setdefault(m, len(numbers)): c for m, c in row.terms.items() if m}, row.terms.get((), 0))
         return out, numbers
-
-    def _solved(self, rows: list[Poly], target: Atom | None) -> list[Poly]:
-        """Where nonlinear monomials occur: atoms that an equation gives are replaced, also within products."""
-        if not any(len(m) > 1 for r in rows for m in r.terms):
-            return rows
-        for _ in range(8):
-            found = _equation(rows, target)
-            if found is None:
-                return rows
-            rows = [r for r in (affine.substitute(r, dict((found,))) for r in rows) if r.terms]
-        return rows
-
-    def _products(self, rows: list[Poly]) -> list[Poly]:
-        """Rows times factors that are not negative, as far as they speak of nonlinear monomials that occur."""
-        wanted = [m for m in dict.fromkeys(m for r in rows for m in r.terms) if len(m) > 1]
-        if not wanted:
-            return []
-        degree = max(len(m) for m in wanted)
-        seen = set(wanted)
-        out: dict[Poly, None] = {}
-        while wanted and len(out) < PRODUCTS:
-            m = wanted.pop(0)
-            for atom, rest in _splits(m):
-                if any((lo := self.bound(a)[0]) is None or lo < 0 for a in rest):
-                    continue
-                factor = Poly({rest: 1})
-                for row in rows:
-                    if (atom,) not in row.terms:
-                        continue
-                    found = row * factor
-                    if found in out or any(len(n) > degree for n in found.terms):
-                        continue
-                    out[found] = None
-                    for n in found.terms:
-                        if len(n) > 1 and n not in seen:
-                            seen.add(n)
-                            wanted.append(n)
-        for row in self._divisor_products(rows):
-            out[row] = None
-        return list(out)
-
-    def _divisor_products(self, rows: list[Poly]) -> list[Poly]:
-        """For q = a floordiv b, b of several terms: rows that speak of q, times b."""
-        out = []
-        for atom in dict.fromkeys(a for r in rows for m in r.terms for a in m):
-            if atom.kind != "floordiv" or len(atom.args[1].terms) < 2:
-                continue
-            lo = self.translate.range(atom.args[1])[0]
-            if (lo is not None and lo >= 0) or any(r == atom.args[1].shift(-1) for r in rows):
-                out += [r * atom.args[1] for r in rows if (atom,) in r.terms and len(r.terms) <= 4]
-        return out[:PRODUCTS // 3]
 
 
 def _division(kind: str, me: Poly, a: Poly, b: Poly, sign: int = 1) -> list[Poly]:
@@ -398,7 +365,7 @@ def _division(kind: str, me: Poly, a: Poly, b: Poly, sign: int = 1) -> list[Poly
     if kind == "floordiv":
         rest = a - b * me
         return [rest, (b - rest).shift(-1)]
-    total = a.times(sign) - b.times(sign) * affine.floordiv(a, b, True) - me
+    total = a.times(sign) - b.times(sign) * polynomial.floordiv(a, b, True) - me
     return [me.times(sign), (b - me.times(sign)).shift(-1), total, -total]
 
 
@@ -408,43 +375,6 @@ def _solvable(p: Poly, atom: Atom) -> bool:
         if m != (atom,) and any(a is atom or a.names is None or atom.key in a.names for a in m):
             return False
     return True
-
-
-def _equation(rows: list[Poly], target: Atom | None) -> tuple[Atom, Poly] | None:
-    """An atom and its value, from two rows that are opposite."""
-    there = set(rows)
-    for r in rows:
-        if -r not in there:
-            continue
-        for m, c in r.terms.items():
-            if len(m) == 1 and c in (1, -1) and m[0] is not target and not any(m[0] in n for n in r.terms if n != m):
-                return m[0], (r - Poly({m: c})).times(-c)
-    return None
-
-
-def _splits(m: Mono) -> list[tuple[Atom, Mono]]:
-    return [(a, m[:i] + m[i + 1:]) for i, a in enumerate(m) if a not in m[:i]]
-
-
-def _connected(rows: list[Poly], focus: list[Poly]) -> list[Poly]:
-    """The rows that share atoms, also indirectly, with those in focus."""
-    out = list(focus)
-    atoms = {a for r in focus for m in r.terms for a in m}
-    left = rows
-    while left:
-        away = []
-        before = len(out)
-        for r in left:
-            there = r.atoms()
-            if there.isdisjoint(atoms):
-                away.append(r)
-            else:
-                atoms |= there
-                out.append(r)
-        if len(out) == before:
-            break
-        left = away
-    return out
 
 
 def inconsistent(system: System, focus: list[Poly] | None, budget: list[int]) -> bool:
@@ -476,7 +406,7 @@ def _next_clause(system: System, focus: list[Poly] | None) -> Clause | None:
         if clause.atom is None or focus is None:
             return clause
         if atoms is None:
-            atoms = {a for r in _connected(system.rows, focus) for m in r.terms for a in m}
+            atoms = {a for r in connected(system.rows, focus) for m in r.terms for a in m}
         if clause.atom in atoms:
             return clause
     return None

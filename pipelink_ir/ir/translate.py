@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Protocol
 
-from pipelink_ir.ir import affine
-from pipelink_ir.ir.affine import Atom, Mono, Poly, const, of_atom
+from pipelink_ir.ir import polynomial
 from pipelink_ir.ir.dtypes import DTYPES, I32, I64, DType
 from pipelink_ir.ir.nodes import Apply, Cast, Const, Expr, IntLit, Name, Read, Reduce
+from pipelink_ir.ir.polynomial import Atom, Mono, Poly, const, of_atom
 
 Interval = tuple[int | None, int | None]
 """Smallest and largest value, None where there is no bound."""
@@ -40,6 +40,9 @@ class Scope(Protocol):
 
     def positive(self, p: Poly) -> bool:
         """Whether p >= 1 is proven."""
+
+    def within(self, p: Poly, end: Poly) -> bool:
+        """Whether 0 <= p < end is proven."""
 
     def decide(self, condition: Expr) -> bool | None:
         """Whether a condition is known to hold or known not to, None otherwise."""
@@ -108,7 +111,7 @@ class Translator:
 
     def truth(self, expr: Expr) -> Poly:
         """A bool of which nothing is understood, as an integer 0 or 1."""
-        atom = affine.value_atom(self._plain(expr) if isinstance(expr, Read) else expr)
+        atom = polynomial.value_atom(self._plain(expr) if isinstance(expr, Read) else expr)
         self.scope.note(atom, 0, 1)
         return of_atom(atom)
 
@@ -117,7 +120,7 @@ class Translator:
     def _name(self, expr: Name) -> Poly | None:
         if expr.name in self.scope.reals or (expr.dtype is not None and not expr.dtype.is_int):
             return None
-        atom = affine.name_atom(expr.name)
+        atom = polynomial.name_atom(expr.name)
         if expr.dtype is not None and expr.dtype is not I64:
             self.scope.note(atom, expr.dtype.lowest, expr.dtype.highest)
         return self.scope.value(atom)
@@ -139,7 +142,7 @@ class Translator:
         if known is None:
             assert dtype is not None
             known = dtype.lowest, dtype.highest
-        atom = affine.value_atom(self._plain(expr))
+        atom = polynomial.value_atom(self._plain(expr))
         self.scope.note(atom, *known)
         return of_atom(atom)
 
@@ -148,13 +151,13 @@ class Translator:
         indices = []
         for i in expr.indices:
             p = self.integer(i)
-            indices.append(i if p is None else affine.render(p))
+            indices.append(i if p is None else polynomial.render(p))
         return Read(expr.tensor, tuple(indices), dtype=expr.dtype, span=expr.span)
 
     def _opaque(self, expr: Expr, dtype: DType) -> Poly | None:
         if not dtype.is_int:
             return None
-        atom = affine.value_atom(expr)
+        atom = polynomial.value_atom(expr)
         self.scope.note(atom, dtype.lowest, dtype.highest)
         return of_atom(atom)
 
@@ -163,14 +166,14 @@ class Translator:
         if to is None or not to.is_int:
             return None
         if self.is_bool(expr.arg):
-            return affine.select(expr.arg, affine.ONE, affine.ZERO)
+            return polynomial.select(expr.arg, polynomial.ONE, polynomial.ZERO)
         p = self.integer(expr.arg)
         if p is None:
             return self._opaque(expr, to)
         if to is I64:
             return p
         if expr.saturate:
-            return affine.extremum("min", (affine.extremum("max", (p, const(to.lowest))), const(to.highest)))
+            return polynomial.extremum("min", (polynomial.extremum("max", (p, const(to.lowest))), const(to.highest)))
         lo, hi = self.range(p)
         if lo is not None and hi is not None and to.lowest <= lo and hi <= to.highest:
             return p
@@ -232,7 +235,7 @@ class Translator:
         n = args[1].constant if args is not None else None
         if args is None or n is None or not 0 <= n <= 6:
             return None
-        out = affine.ONE
+        out = polynomial.ONE
         for _ in range(n):
             out = out * args[0]
         return out
@@ -252,34 +255,40 @@ class Translator:
             if expr.fn == "ceildiv" and (hi is None or hi > width.highest):
                 return self._opaque(expr, width)
         d = b.constant
-        if expr.fn == "mod":
-            return affine.mod(a, b, d is None and self.scope.positive(b))
+        positive = d > 0 if d is not None else self.scope.positive(b)
+        if expr.fn == "ceildiv":
+            return self._quotient(a + b.shift(-1), b, True) if positive else -polynomial.floordiv(-a, b)
         if expr.fn == "floordiv":
-            return affine.floordiv(a, b, d is None and self.scope.positive(b))
-        if d is not None and d > 0:
-            return affine.floordiv(a.shift(d - 1), b)
-        if d is None and self.scope.positive(b):
-            return affine.floordiv(a + b.shift(-1), b, True)
-        return -affine.floordiv(-a, b)
+            return self._quotient(a, b, positive)
+        return a - self._quotient(a, b, True) * b if positive else polynomial.mod(a, b)
+
+    def _quotient(self, a: Poly, b: Poly, positive: bool) -> Poly:
+        """a floordiv b; the part of a that is known to lie in 0..b adds nothing."""
+        if not positive:
+            return polynomial.floordiv(a, b)
+        whole, rest = polynomial.divide(a, b)
+        if self.scope.within(rest, b):
+            return whole
+        return polynomial.floordiv(a, b, True)
 
     def _extremum(self, expr: Apply) -> Poly | None:
         args = self._args(expr)
-        return None if args is None else affine.extremum("min" if expr.fn in ("min", "fmin") else "max", args)
+        return None if args is None else polynomial.extremum("min" if expr.fn in ("min", "fmin") else "max", args)
 
     def _clamp(self, expr: Apply) -> Poly | None:
         args = self._args(expr)
-        return None if args is None else affine.extremum("min", (affine.extremum("max", args[:2]), args[2]))
+        return None if args is None else polynomial.extremum("min", (polynomial.extremum("max", args[:2]), args[2]))
 
     def _abs(self, expr: Apply) -> Poly | None:
         args = self._args(expr)
-        return None if args is None else affine.extremum("max", (args[0], -args[0]))
+        return None if args is None else polynomial.extremum("max", (args[0], -args[0]))
 
     def _same(self, expr: Apply) -> Poly | None:
         return self.integer(expr.args[0])
 
     def _sign(self, expr: Apply) -> Poly | None:
         p = self.integer(expr.args[0])
-        return None if p is None else affine.extremum("min", (affine.extremum("max", (p, const(-1))), affine.ONE))
+        return None if p is None else polynomial.extremum("min", (polynomial.extremum("max", (p, const(-1))), polynomial.ONE))
 
     def _select(self, expr: Apply) -> Poly | None:
         condition, a, b = expr.args
@@ -287,7 +296,7 @@ class Translator:
         if known is not None:
             return self.integer(a if known else b)
         p, q = self.integer(a), self.integer(b)
-        return None if p is None or q is None else affine.select(condition, p, q)
+        return None if p is None or q is None else polynomial.select(condition, p, q)
 
     # ------------------------------------------------------------------------------------------------------------ width and intervals
 

@@ -1,0 +1,20 @@
+"""Canonical integer expressions: what users, printed modules and comparisons of shapes see of the polynomials in `ir/polynomial.py`."""
+from __future__ import annotations
+
+from pipelink_ir.ir.nodes import Expr
+from pipelink_ir.ir.polynomial import render
+from pipelink_ir.ir.system import System
+
+
+def normal(expr: Expr) -> Expr:
+    """The canonical form of an integer expression, the same for all that are equal as polynomials; anything else is returned as it is."""
+    try:
+        translate = System().translate
+        p = translate.integer(expr)
+        if p is None:
+            return expr
+        out = render(p, expr.dtype)
+        # Data wraps: the canonical form must be shown not to, in its own order.
+        return out if translate.width(expr) is None or System().translate.integer(out) == p else expr
+    except RecursionError:
+        return expr
