@@ -1,0 +1,93 @@
+"""The programs of this folder on both backends, against the results beside them, and the faulty ones against their markers."""
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import re
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipelink_ir
+
+HERE = Path(__file__).resolve().parent
+PROGRAMS = sorted(p.stem for p in HERE.glob("*.plir"))
+
+
+def _load(name: str) -> Any:
+    """One of the two scripts beside the programs: what they say holds, holds."""
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_all_programs_are_here() -> None:
+    assert len(PROGRAMS) == 14
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results(name: str, target: str) -> None:
+    with np.load(HERE / f"{name}.npz") as data:
+        arrays = {k: data[k] for k in data.files}
+    inputs = {k[3:]: v for k, v in arrays.items() if k.startswith("in.")}
+    expected = {k[4:]: v for k, v in arrays.items() if k.startswith("out.")}
+    got = dict(pipelink_ir.compile(HERE / f"{name}.plir", target=target)(**inputs).items())
+    assert sorted(got) == sorted(expected)
+    compare = _load("check_run").compare
+    wrong = [problem for k, want in expected.items() if (problem := compare(k, want, np.asarray(got[k]), arrays.get(f"tol.{k}"))[0])]
+    assert not wrong
+
+
+PART_ONE = {"syntax", "name", "duplicate", "arity", "attribute", "dtype", "rank", "shape", "bounds", "recurrence", "cycle", "result", "import"}
+"""Fields of the faults that this version finds; those of contracts come with the contract checks."""
+
+
+class _InProcess:
+    """Stands in for `subprocess` in `check_bad.py`: the command without the cost of starting Python."""
+
+    TimeoutExpired = TimeoutError
+
+    @staticmethod
+    def run(command: list[str], **_: Any) -> Any:
+        from pipelink_ir.cli.main import main
+        out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(command)
+        out.flush()
+        err.flush()
+        return types.SimpleNamespace(returncode=code, stdout=out.buffer.getvalue(), stderr=err.buffer.getvalue())
+
+
+def _bad_checker() -> Any:
+    module = _load("check_bad")
+    module.subprocess = _InProcess
+    return module
+
+
+def _fields(path: Path) -> set[str]:
+    return set(re.findall(r"//~ (?:error|warning) (\w+)", path.read_text(encoding="utf-8")))
+
+
+BAD = [p for p in sorted((HERE / "bad").glob("*.plir")) if _fields(p) <= PART_ONE]
+
+
+def test_faulty_programs_are_here() -> None:
+    assert len(BAD) >= 24
+
+
+@pytest.mark.parametrize("path", BAD, ids=lambda p: p.stem)
+def test_faults_are_found(path: Path) -> None:
+    assert not _bad_checker().check(str(path), [], False, 30)
+
+
+@pytest.mark.parametrize("path", sorted((HERE / "good").glob("*.plir")), ids=lambda p: p.stem)
+def test_nothing_is_reported(path: Path) -> None:
+    assert not _bad_checker().check(str(path), [], True, 30)
