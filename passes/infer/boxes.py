@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.affine import normal
-from pipelink_ir.ir.diagnostics import Note
 from pipelink_ir.ir.dtypes import BOOL, I64
 from pipelink_ir.ir.nodes import Apply, Expr, IntLit, Name, Range, Read
 from pipelink_ir.ir.prover import Facts
@@ -119,6 +118,9 @@ class Boxes:
                 his.append(extent)
             else:
                 return None
+        if any(p.axes[axis].position is None for p in t.pieces):
+            # Positions lie inside the ranges: where a range is empty, its base case is not there either.
+            los, his = ([e for e, p in zip(ends, t.pieces, strict=True) if p.axes[axis].position is None] for ends in (los, his))
         if any(depends_on_data(e, frozenset()) for e in (*los, *his)):
             self.drafts.report.error("shape", t.span, f"the extent of '%{t.name}' depends on data", (), "give it the largest extent, and guard with 'select'")
             return None
@@ -180,8 +182,8 @@ class Boxes:
         t = self.drafts.tensors[name]
         axis = next(k for k, b in enumerate(self.bounds[name]) if b is None)
         index = next((p.axes[axis].index for p in t.pieces if p.axes[axis].position is None), "t")
-        self.drafts.report.error("recurrence" if name in self.ring else "shape", t.pieces[0].target, f"the extent of axis {axis} of '%{name}' cannot be inferred",
-                                 (), f"write it on the left side, as in '{index} < N'")
+        self.drafts.report.error("recurrence" if name in self.ring else "shape", t.pieces[0].target,
+                                 f"the extent of axis {axis} of '%{name}' cannot be inferred", (), f"write it on the left side, as in '{index} < N'")
 
     def _want(self, name: str, axis: int, index: Expr, c: Context, read: Read) -> None:
         if self.reader is not None and name in self.ring and self.reader[0] == name:
@@ -265,6 +267,8 @@ class Boxes:
                 end: Expr = IntLit(a.position + 1, dtype=I64)
                 if not self.facts.prove(comparison("<=", end, hi)):
                     end = as_index(Apply("min", (end, hi)))
+                if not self.facts.prove(comparison("<=", lo, at)):
+                    at = as_index(Apply("max", (at, lo)))
                 axes.append(Range(_unused(p, k), at, end, span=a.span, dtype=I64))
                 continue
             if a.hi is not None:

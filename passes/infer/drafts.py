@@ -116,7 +116,7 @@ def draft(op: Operator, operands: tuple[Operand, ...], results: tuple[Operand, .
             if typed.dtype is not BOOL:
                 report.error("dtype", w.span, "a condition of 'where' is a bool", (), "compare, as in 'where K mod 16 == 0'")
             out.conditions.append(typed)
-        except Faulty:
+        except (Faulty, Unknown):
             pass
     _type_all(out)
     return out
@@ -177,6 +177,9 @@ def _define(out: Drafts, item: Define) -> None:
             continue
         if a.index in seen:
             report.error("duplicate", a.span, f"the index '{a.index}' stands twice on the left", [Note("first here", seen[a.index])], "give it another name")
+            return
+        if a.index in out.scope.dims or a.index in out.scope.scalars or a.index in out.scope.lets:
+            report.error("duplicate", a.span, f"'{a.index}' is a dimension, an attribute or a 'let' of '@{op.name}'", (), "give the index another name")
             return
         seen[a.index] = a.span
         try:
@@ -260,8 +263,8 @@ def _settle_local(out: Drafts, t: Draft, typed: dict[int, Expr], force: bool) ->
         elif not flexible:
             met = join(dtype, d)
             if met is None:
-                out.report.error("dtype", t.pieces[-1].target, f"one piece of '%{t.name}' is a bool, another a number", [Note("the first piece", t.pieces[0].target)],
-                                 "give all pieces one type")
+                out.report.error("dtype", t.pieces[-1].target, f"one piece of '%{t.name}' is a bool, another a number",
+                                 [Note("the first piece", t.pieces[0].target)], "give all pieces one type")
                 t.faulty = True
                 return True
             dtype = met

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from pipelink_ir.ir import functions
 from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
-from pipelink_ir.ir.dtypes import BOOL, DTYPES, F32, F64, I32, I64, DType, join, real
+from pipelink_ir.ir.dtypes import BOOL, DTYPES, F32, I32, I64, DType, join, real
 from pipelink_ir.ir.nodes import Apply, Cast, Const, Dots, Dynamic, Expr, FloatLit, IntLit, Name, Range, Read, Reduce
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import rebuild
@@ -303,6 +303,8 @@ def _type_reduce(e: Reduce, scope: Scope) -> Expr:
             if r.index in scope.indices:
                 _fail(scope, "duplicate", r.span, f"the index '{r.index}' is in use already", (Note("bound here", scope.indices[r.index]),),
                       "give it another name")
+            if r.index in scope.dims or r.index in scope.scalars or r.index in scope.lets:
+                _fail(scope, "duplicate", r.span, f"'{r.index}' is a dimension, an attribute or a 'let' here", (), "give the index another name")
             lo = None if r.lo is None else type_index(r.lo, scope)
             ranges.append(replace(r, lo=lo if lo is not None else IntLit(0, dtype=I64, span=r.span), hi=type_index(r.hi, scope), dtype=I64))
             scope.indices[r.index] = r.span

@@ -29,10 +29,15 @@ def typed_operator(op: Operator) -> TypedOperator:
     report.stop_if_failed()
     if typed is None:
         internal_error(f"'@{op.name}' has no typed form, and nothing was reported")
+    keep_typed(op, typed)
+    return typed
+
+
+def keep_typed(op: Operator, typed: TypedOperator) -> None:
+    """Remember the typed form of an operator, so that nobody infers it again."""
     if len(_CACHE) > 4096:
         _CACHE.clear()
     _CACHE[id(op)] = (op, typed)
-    return typed
 
 
 def infer_operator(op: Operator, report: Report, *, generic: bool = False) -> TypedOperator | None:

@@ -133,7 +133,7 @@ def specialise(op: Operator, binding: Binding, name: str) -> Operator:
         sections = (*sections, *_scope_borders(op, packed, rw))
     results = tuple(replace(r, type=_type(r.type, rw)) for r in op.results)
     return replace(
-        op, name=name, params=tuple(params), results=results, where=tuple(_expr(w, rw) for w in op.where), sections=sections,
+        op, name=name, params=tuple(params), results=results, where=tuple(substitute(_expr(w, rw), rw.scalars) for w in op.where), sections=sections,
         downgrades=tuple(_downgrade(d, rw) for d in op.downgrades), compute=_compute(op.compute, rw, pieces), gradient=_compute(op.gradient, rw, []),
         graph=_graph(op.graph, rw), kernel=None if op.kernel is None else replace(op.kernel, settings=_settings(op.kernel.settings, rw)))
 

@@ -29,8 +29,8 @@ class Rewriter:
     def simplify(self, e: Expr) -> Expr:
         """`e` or something equal to it that is smaller; `e` itself where nothing was found."""
         if isinstance(e, Apply) and e.fn == "**":
-            base = self.simplify(e.args[0])
-            e = e if base is e.args[0] else replace(e, args=(base, e.args[1]))
+            base, exponent = self.simplify(e.args[0]), self._exponent(e.args[1])
+            e = e if base is e.args[0] and exponent is e.args[1] else replace(e, args=(base, exponent))
         elif isinstance(e, Range):
             return self._range(e)
         else:
@@ -67,6 +67,13 @@ class Rewriter:
                 return folded
         return _identity(e, values)
 
+    def _exponent(self, e: Expr) -> Expr:
+        """A literal exponent says how the power is computed if it is an integer, and may if it is a square root: those are not made here."""
+        new = self.simplify(e)
+        if new is e or e.dtype is None or not e.dtype.is_float:
+            return e
+        return new if is_literal(new) and float(2 * literal(new)) % 1 != 0 else e
+
     def _lazy(self, e: Apply, values: list[Expr | None]) -> Expr:
         if values[0] is not None:
             decided = fold(replace(e, args=(values[0], *e.args[1:])))
@@ -84,7 +91,10 @@ class Rewriter:
             inner = self.value(e.arg)
             folded = None if inner is None or self._approximate(e) else fold(replace(e, arg=inner))
             return e if folded is None else folded
-        arg = e.arg
+        arg, value = e.arg, self.value(e.arg)
+        if value is not None and e.to not in ("f32", "f64", "i64") and not self._approximate(e):
+            folded = fold(replace(e, arg=value))
+            return e if folded is None else folded
         if isinstance(arg, Cast) and arg.to == e.to and arg.saturate == e.saturate:
             return arg
         if isinstance(arg, Read) and self.memory.get(arg.tensor) == e.to:

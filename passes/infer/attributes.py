@@ -1,0 +1,130 @@
+"""Values of attributes: what a node gives, or the default, as a constant where it is one."""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pipelink_ir.ir.affine import normal
+from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
+from pipelink_ir.ir.dtypes import BOOL, DTYPES, DType
+from pipelink_ir.ir.scalar import fold
+from pipelink_ir.ir.nodes import Attribute, Cast, Const, Expr, FloatLit, IntLit, Name, Operator, Value
+from pipelink_ir.ir.source import Span
+from pipelink_ir.ir.walk import rebuild, substitute
+from pipelink_ir.passes.infer.expressions import Faulty, Scope, Unknown, coerce, settle, type_expr, type_index
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The attributes of one call: `word` and `dtype` ones by their names, `dim` ones as integer expressions, scalars as typed expressions; and which
+    of the last two are constants."""
+
+    words: dict[str, str]
+    dtypes: dict[str, str]
+    dims: dict[str, Expr]
+    scalars: dict[str, Expr]
+
+
+def constant(e: Expr) -> Expr:
+    """`e` with everything folded that is exact; typed in, typed out."""
+    e = rebuild(e, constant)
+    folded = fold(e)
+    return e if folded is None else folded
+
+
+def is_constant(e: Expr) -> bool:
+    return isinstance(e, IntLit | FloatLit | Const)
+
+
+def values_of(op: Operator, given: Mapping[str, Value], scope: Scope, known: Mapping[str, Expr], where: Span, report: Report) -> Values | None:
+    """What each attribute of `op` is in one call. `scope` and `known` (attribute -> value) belong to the caller. None after an error."""
+    out = Values({}, {}, {}, {})
+    ok = True
+    for a in op.attributes:
+        value = given.get(a.name, a.default)
+        if value is None:
+            report.error("attribute", where, f"'@{op.name}' needs a value for '{a.name}: {a.type}'", [Note(f"'@{op.name}' is declared here", op.signature)],
+                         f"write '{{{a.name} = …}}'")
+            ok = False
+            continue
+        own = a.name not in given
+        try:
+            _value(op, a, value, scope, known, out, own)
+        except Faulty:
+            ok = False
+        except Unknown:
+            ok = False
+    return out if ok else None
+
+
+def _value(op: Operator, a: Attribute, value: Value, scope: Scope, known: Mapping[str, Expr], out: Values, own: bool) -> None:
+    report = scope.report
+    note = [Note(f"'@{op.name}' is declared here", op.signature)]
+    span = value.span
+    if not isinstance(value, Expr):
+        report.error("attribute", span, f"'{a.name}' is a {a.type}, this is a {'string' if not hasattr(value, 'items') else 'list'}", note, f"write '{a.name} = …'")
+        raise Faulty
+    if isinstance(value, Name) and value.name in known and a.type in ("word", "dtype"):
+        value = known[value.name]
+    if a.type in ("word", "dtype"):
+        name = value.name if isinstance(value, Name | Const) else None
+        allowed = list(a.words) if a.type == "word" else list(DTYPES)
+        if name not in allowed:
+            report.error("attribute", span, f"'{a.name}' is {'one of ' + ', '.join(allowed) if a.type == 'word' else 'a dtype'}, not '{name or '…'}'", note,
+                         (did_you_mean(name, allowed) if name else None) or f"write one of {', '.join(allowed)}")
+            raise Faulty
+        assert name is not None
+        (out.words if a.type == "word" else out.dtypes)[a.name] = name
+        return
+    inner = _own_scope(op, out, report) if own else scope
+    if a.type == "dim":
+        typed = normal(substitute(type_index(value, inner), known if not own else {**out.dims}))
+        if isinstance(typed, IntLit) and typed.value < 0:
+            report.error("shape", span, f"the dimension '{a.name}' is {typed.value}", note, "a dimension is 0 or more")
+            raise Faulty
+        out.dims[a.name] = typed
+        return
+    out.scalars[a.name] = _scalar(a, value, DTYPES[a.type], inner, known if not own else {**out.scalars, **out.dims}, note)
+
+
+def _own_scope(op: Operator, out: Values, report: Report) -> Scope:
+    """The scope of a default: the attributes that stand before it."""
+    dims = {a.name: a.span for a in op.attributes if a.name in out.dims}
+    scalars = {a.name: DTYPES[a.type] for a in op.attributes if a.name in out.scalars}
+    return Scope({}, dims, scalars, {}, report, where=f"the defaults of '@{op.name}'")
+
+
+def _scalar(a: Attribute, value: Expr, dtype: DType, scope: Scope, known: Mapping[str, Expr], note: list[Note]) -> Expr:
+    report = scope.report
+    typed = type_expr(value, scope)
+    assert typed.dtype is not None
+    if (typed.dtype is BOOL) != (dtype is BOOL):
+        report.error("attribute", value.span, f"'{a.name}' is {dtype}, this is {typed.dtype}", note, f"write a value of {dtype}")
+        raise Faulty
+    if dtype.is_int and typed.dtype.is_float:
+        report.error("attribute", value.span, f"'{a.name}' is {dtype}, this is a float", note, f"write an integer, or '{dtype}(…)'")
+        raise Faulty
+    if isinstance(typed, IntLit) and dtype.is_int and not dtype.lowest <= typed.value <= dtype.highest:
+        report.error("attribute", value.span, f"{typed.value} does not fit in '{a.name}: {dtype}'", note, f"{dtype} holds {dtype.lowest} to {dtype.highest}")
+        raise Faulty
+    typed = coerce(typed, dtype.compute, scope) if isinstance(typed, IntLit | FloatLit | Const) else settle(typed, scope)
+    out = constant(substitute(typed, known))
+    if out.dtype is not dtype.compute or dtype is not dtype.compute:
+        out = constant(Cast(dtype.name, out, span=value.span, dtype=dtype.compute))
+    if isinstance(out, Const) and out.name in ("inf", "nan") and not isinstance(value, Const):
+        report.error("attribute", value.span, f"'{a.name}' would be {out.name}", note, "an attribute is finite")
+        raise Faulty
+    if isinstance(out, FloatLit) and not math.isfinite(out.value):
+        report.error("attribute", value.span, f"'{a.name}' would be {out.value}", note, "an attribute is finite")
+        raise Faulty
+    return out
+
+
+def literal_of(e: Expr, dtype: str) -> Expr:
+    """A constant as it is written in a `let`: `f32(2.2)`. `true` and `false` need no cast."""
+    return replace(e, dtype=None) if dtype == "bool" else Cast(dtype, replace(e, dtype=None), span=e.span)
+
+
+
+

@@ -1,0 +1,308 @@
+"""One call: argument types against an operator's signature.
+
+Symbols of the signature are bound to dimensions of the caller, type variables to dtypes, `...` to what is left. What cannot be decided (`?`, a `where` over
+symbols) becomes a condition that is checked when the pipeline is called.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from pipelink_ir.ir import contracts
+from pipelink_ir.ir.affine import normal
+from pipelink_ir.ir.diagnostics import Note, Report
+from pipelink_ir.ir.dtypes import BOOL, DTYPES
+from pipelink_ir.ir.nodes import Apply, Dots, Dynamic, Expr, IntLit, Name, Operand, Operator, TensorType
+from pipelink_ir.ir.prover import Facts, equal, solve
+from pipelink_ir.ir.source import Span
+from pipelink_ir.ir.walk import names_in, substitute
+from pipelink_ir.passes.infer.attributes import Values
+from pipelink_ir.passes.infer.specialise import Packed, Part
+from pipelink_ir.passes.infer.text import show, show_type
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An edge with its type, and where it is made."""
+
+    name: str
+    type: TensorType
+    made: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a node gives for one operand: one edge, or several that are packed."""
+
+    span: Span
+    parts: tuple[Argument, ...]
+    along: str | None = None
+    pack: bool = False
+
+
+@dataclass(slots=True)
+class Match:
+    """What one call binds."""
+
+    dtypes: dict[str, str] = field(default_factory=dict)
+    dots: tuple[Expr, ...] | None = None
+    dims: dict[str, Expr] = field(default_factory=dict)
+    packed: dict[str, Packed] = field(default_factory=dict)
+    conditions: list[Expr] = field(default_factory=list)
+    layouts: list[tuple[TensorType, str | None]] = field(default_factory=list)
+    ok: bool = True
+
+
+class Matcher:
+    """Matches one call; reports what does not fit."""
+
+    def __init__(self, op: Operator, where: Span, facts: Facts, dynamic: set[str], report: Report) -> None:
+        self.op, self.where, self.facts, self.dynamic, self.report = op, where, facts, dynamic, report
+        self.match = Match()
+        self.bound_by: dict[str, Argument] = {}
+        self.dtype_by: dict[str, Argument] = {}
+        self.declared = Note(f"'@{op.name}' is declared here", op.signature)
+
+    def run(self, given: Sequence[Given], values: Values) -> Match | None:
+        """Bind everything; None after an error."""
+        self.match.dims.update(values.dims)
+        self.match.dtypes.update(values.dtypes)
+        pending: list[tuple[Operand, Given, Argument, int, Expr, Expr]] = []
+        for operand, g in zip(self.op.operands, given, strict=True):
+            argument = self._argument(operand, g)
+            if argument is None:
+                self.match.ok = False
+                continue
+            if not self._dtype(operand, argument, g) or not self._layout(operand, argument, g):
+                self.match.ok = False
+                continue
+            pairs = self._pairs(operand, argument, g)
+            if pairs is None:
+                self.match.ok = False
+                continue
+            pending += [(operand, g, argument, k, p, a) for k, p, a in pairs]
+        if not self.match.ok:
+            return None
+        self._bind(pending)
+        if self.match.ok:
+            self._where(values)
+        return self.match if self.match.ok else None
+
+    def _error(self, field_name: str, span: Span, message: str, notes: list[Note], help: str | None) -> None:
+        self.report.error(field_name, span, message, [*notes, self.declared], help)
+        self.match.ok = False
+
+    @staticmethod
+    def _made(a: Argument) -> Note:
+        return Note(f"'%{a.name}' is {show_type(a.type)}, made here", a.made)
+
+    # -------------------------------------------------------------------------------------------------------- one operand
+
+    def _argument(self, operand: Operand, g: Given) -> Argument | None:
+        """The one type that an operand is given; packed parts are put together first."""
+        first = g.parts[0]
+        if not g.pack:
+            return first
+        if any(isinstance(d, Dots) for d in operand.type.dims) and g.along is not None:
+            self._error("attribute", g.span, f"'along {g.along}' names a dimension of '%{operand.name}', which may not have '...' there", [],
+                        "write the dimensions of the operand out")
+            return None
+        for p in g.parts[1:]:
+            if p.type.dtype != first.type.dtype:
+                self._error("dtype", g.span, f"the parts differ: '%{first.name}' holds {first.type.dtype}, '%{p.name}' holds {p.type.dtype}",
+                            [self._made(first), self._made(p)], "cast one with '@std.cast'")
+                return None
+            if len(p.type.dims) != len(first.type.dims):
+                self._error("rank", g.span, f"the parts differ: '%{first.name}' has {len(first.type.dims)} dimensions, '%{p.name}' has {len(p.type.dims)}",
+                            [self._made(first), self._made(p)], "give parts of one rank")
+                return None
+        axis = self._pack_axis(operand, g)
+        if axis is None:
+            return None
+        for p in g.parts[1:]:
+            for k, (a, b) in enumerate(zip(first.type.dims, p.type.dims, strict=True)):
+                if (g.along is None or k != axis) and not self._equal(a, b):
+                    self._error("shape", g.span, f"the parts differ in dimension {k}: '%{first.name}' has {show(a)}, '%{p.name}' has {show(b)}",
+                                [self._made(first), self._made(p)], "parts agree in all dimensions but the joined one")
+                    return None
+        dims = list(first.type.dims)
+        if g.along is None:
+            dims.insert(0, IntLit(len(g.parts)))
+            layout = None
+        else:
+            total = dims[axis]
+            for p in g.parts[1:]:
+                total = Apply("+", (total, p.type.dims[axis]))
+            dims[axis] = normal(total)
+            layout = first.type.layout
+        self.match.packed[operand.name] = Packed(axis, g.along is None, tuple(Part(p.type.dims[axis] if g.along is not None else IntLit(1)) for p in g.parts))
+        return Argument(" and ".join(p.name for p in g.parts), replace(first.type, dims=tuple(dims), layout=layout), first.made)
+
+    def _pack_axis(self, operand: Operand, g: Given) -> int | None:
+        if g.along is None:
+            return 0
+        for k, d in enumerate(operand.type.dims):
+            if isinstance(d, Name) and d.name == g.along:
+                return k
+        names = [d.name for d in operand.type.dims if isinstance(d, Name)]
+        self._error("name", g.span, f"'%{operand.name}' of '@{self.op.name}' has no dimension '{g.along}'", [], f"its dimensions are {', '.join(names)}")
+        return None
+
+    def _dtype(self, operand: Operand, a: Argument, g: Given) -> bool:
+        want = operand.type.dtype
+        if want in DTYPES:
+            if a.type.dtype == want:
+                return True
+            self._error("dtype", g.span, f"'%{a.name}' holds {a.type.dtype}, but '@{self.op.name}' takes {want} as '%{operand.name}'", [self._made(a)],
+                        f"insert '%t = @std.cast(%{a.name}) {{U = {want}}}'")
+            return False
+        bound = self.match.dtypes.get(want)
+        if bound is None:
+            self.match.dtypes[want] = a.type.dtype
+            self.dtype_by[want] = a
+            return self._admitted(want, a, g)
+        if bound != a.type.dtype:
+            other = self.dtype_by.get(want)
+            said = f"'%{other.name}' makes it {bound}" if other is not None else f"it is {bound}"
+            self._error("dtype", g.span, f"'{want}' of '@{self.op.name}' is one dtype: {said}, '%{a.name}' holds {a.type.dtype}",
+                        [*([self._made(other)] if other is not None else []), self._made(a)], f"insert '%t = @std.cast(%{a.name}) {{U = {bound}}}'")
+            return False
+        return True
+
+    def _admitted(self, variable: str, a: Argument, g: Given) -> bool:
+        allowed = contracts.dtypes(self.op)
+        if allowed is None or a.type.dtype in contracts.words(allowed.value):
+            return True
+        names = contracts.words(allowed.value)
+        self._error("dtype", g.span, f"'%{a.name}' holds {a.type.dtype}, but '@{self.op.name}' takes {', '.join(names)} as '{variable}'",
+                    [self._made(a), Note("its dtypes", allowed.span)], f"insert '%t = @std.cast(%{a.name}) {{U = {names[0] if names else 'f32'}}}'")
+        return False
+
+    def _layout(self, operand: Operand, a: Argument, g: Given) -> bool:
+        want = operand.type.layout
+        self.match.layouts.append((operand.type, a.type.layout))
+        if want is None or a.type.layout is None or a.type.layout == want:
+            return True
+        help = f"insert a transposition, '%t = @{a.type.layout.lower()}_to_{want.lower()}(%{a.name})' of std.image" if {a.type.layout, want} == {"NHWC", "NCHW"} \
+            else f"transpose '%{a.name}' to {want} first"
+        self._error("layout", g.span, f"'%{a.name}' is {a.type.layout}, but '@{self.op.name}' takes {want} as '%{operand.name}'", [self._made(a)], help)
+        return False
+
+    def _pairs(self, operand: Operand, a: Argument, g: Given) -> list[tuple[int, Expr, Expr]] | None:
+        """(axis, pattern, dimension) for every axis; binds `...`."""
+        pattern, actual = operand.type.dims, a.type.dims
+        dots = [k for k, d in enumerate(pattern) if isinstance(d, Dots)]
+        if not dots:
+            if len(pattern) != len(actual):
+                self._error("rank", g.span, f"'%{a.name}' has {len(actual)} dimensions, but '@{self.op.name}' takes {len(pattern)} as '%{operand.name}'",
+                            [self._made(a)], f"give a tensor of {len(pattern)} dimensions")
+                return None
+            return [(k, p, d) for k, (p, d) in enumerate(zip(pattern, actual, strict=True))]
+        at, rest = dots[0], len(pattern) - dots[0] - 1
+        if len(actual) < len(pattern) - 1:
+            self._error("rank", g.span, f"'%{a.name}' has {len(actual)} dimensions, but '@{self.op.name}' takes at least {len(pattern) - 1} as '%{operand.name}'",
+                        [self._made(a)], f"give a tensor of at least {len(pattern) - 1} dimensions")
+            return None
+        middle = actual[at:len(actual) - rest]
+        if self.match.dots is None:
+            self.match.dots = middle
+            self.bound_by["..."] = a
+        elif len(middle) != len(self.match.dots):
+            other = self.bound_by["..."]
+            self._error("rank", g.span, f"'...' of '@{self.op.name}' stands for {len(self.match.dots)} dimensions in '%{other.name}' and for {len(middle)} in '%{a.name}'",
+                        [self._made(other), self._made(a)], "give tensors of one rank; there is no implicit broadcasting")
+            return None
+        else:
+            other = self.bound_by["..."]
+            for k, (x, y) in enumerate(zip(self.match.dots, middle, strict=True)):
+                if not self._equal(x, y):
+                    self._mismatch(operand, a, g, at + k, y, x, other)
+                    return None
+        return [(k, p, d) for k, p, d in zip(range(at), pattern[:at], actual[:at], strict=True)] + [
+            (len(actual) - rest + k, p, d) for k, (p, d) in enumerate(zip(pattern[at + 1:], actual[len(actual) - rest:], strict=True))]
+
+    # -------------------------------------------------------------------------------------------------------- dimensions
+
+    def _equal(self, a: Expr, b: Expr) -> bool:
+        """Whether two dimensions of the caller agree; one that was written `?` is checked at the call."""
+        if a is b or a == b or equal(a, b, self.facts):
+            return True
+        if (names_in(a) | names_in(b)) & self.dynamic:
+            self.match.conditions.append(Apply("==", (normal(a), normal(b)), span=self.where, dtype=BOOL))
+            return True
+        return False
+
+    def _mismatch(self, operand: Operand, a: Argument, g: Given, axis: int, found: Expr, expected: Expr, other: Argument | None) -> None:
+        said = f", which '%{other.name}' makes {show(expected)}" if other is not None and other is not a else f", {show(expected)}"
+        self._error("shape", g.span, f"dimension {axis} of '%{a.name}' is {show(found)}, but '@{self.op.name}' takes that of '%{operand.name}' to be "
+                    f"{self._pattern(operand, axis, a)}{said}", [self._made(a), *([self._made(other)] if other is not None and other is not a else [])],
+                    "give tensors whose shapes agree for every size, or state the equality in the pipeline's 'where'")
+
+    @staticmethod
+    def _pattern(operand: Operand, axis: int, a: Argument) -> str:
+        dims = operand.type.dims
+        at = next((k for k, d in enumerate(dims) if isinstance(d, Dots)), None)
+        if at is None or axis < at:
+            return f"'{show(dims[axis])}'"
+        back = len(a.type.dims) - axis
+        return f"'{show(dims[-back])}'" if back < len(dims) - at else "'...'"
+
+    def _bind(self, pending: list[tuple[Operand, Given, Argument, int, Expr, Expr]]) -> None:
+        dims = self.match.dims
+        while pending:
+            rest: list[tuple[Operand, Given, Argument, int, Expr, Expr]] = []
+            for item in pending:
+                operand, g, a, axis, pattern, actual = item
+                if isinstance(pattern, Dynamic):
+                    continue
+                unbound = names_in(pattern) - set(dims)
+                if not unbound:
+                    expected = normal(substitute(pattern, dims))
+                    if not self._equal(actual, expected):
+                        by = next((self.bound_by[n] for n in sorted(names_in(pattern)) if n in self.bound_by), None)
+                        self._mismatch(operand, a, g, axis, actual, expected, by)
+                        return
+                    continue
+                if isinstance(pattern, Name):
+                    dims[pattern.name] = actual
+                    self.bound_by[pattern.name] = a
+                    continue
+                found = solve(substitute(pattern, dims), actual, next(iter(unbound))) if len(unbound) == 1 else None
+                if found is not None:
+                    dims[next(iter(unbound))] = found
+                    self.bound_by[next(iter(unbound))] = a
+                    continue
+                rest.append(item)
+            if len(rest) == len(pending):
+                operand, g, a, axis, pattern, actual = rest[0]
+                self._error("shape", g.span, f"dimension {axis} of '%{a.name}' is {show(actual)}, which does not fit {self._pattern(operand, axis, a)} of "
+                            f"'%{operand.name}' for any size", [self._made(a)], "give a tensor whose size divides, or pass the dimension as a 'dim' attribute")
+                return
+            pending = rest
+
+    def _where(self, values: Values) -> None:
+        """Each condition of the operator: proven, an error, or left to the call."""
+        names = {**self.match.dims, **values.scalars}
+        for w in self.op.where:
+            condition = substitute(w, names)
+            if self.facts.prove(condition):
+                continue
+            if self.facts.refuted(condition) and not self.facts.contradictory():
+                got = ", ".join(f"{n} = {show(names[n])}" for n in sorted(names_in(w)) if n in names)
+                self.report.error("shape", self.where, f"'@{self.op.name}' asks for '{show(w)}'" + (f", but here {got}" if got else ""),
+                                  [Note("it asks for it here", w.span), *(self._made(self.bound_by[n]) for n in sorted(names_in(w)) if n in self.bound_by)],
+                                  "change the shape or the attribute so that the condition holds")
+                self.match.ok = False
+            else:
+                self.match.conditions.append(replace(condition, span=w.span))
+
+
+def result_type(op: Operator, r: Operand, match: Match) -> TensorType:
+    """The type of a result in the caller's symbols. Without a layout of its own it has that of an operand of the same shape."""
+    dims: list[Expr] = []
+    for d in r.type.dims:
+        dims += match.dots or () if isinstance(d, Dots) else (normal(substitute(d, match.dims)),)
+    layout = r.type.layout
+    if layout is None:
+        layout = next((given for pattern, given in match.layouts if pattern.layout is None and pattern.dims == r.type.dims), None)
+    return TensorType(tuple(dims), match.dtypes.get(r.type.dtype, r.type.dtype), layout, span=r.type.span)

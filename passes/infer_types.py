@@ -1,0 +1,416 @@
+"""Types, shapes, ranges and bounds: operators specialised to their calls.
+
+Before:  op @gelu(%x: tensor<...xT>) -> …            After:  op @gelu.1(%x: tensor<D0xD1xf16>) -> …
+         %y = @gelu(%x)                                      %y = @gelu.1(%x)
+
+Every operator of the module is checked once for all its sizes; then each pipeline's nodes are matched with the operators that they call. Type variables,
+`...`, words and dtypes are put in, constant attributes become `let`s, constant dimensions are put in; symbols stay symbols, so that one kernel serves all
+sizes. Dimensions written `?` get names. Conditions that cannot be decided are appended to the pipeline's `where`, to be checked at the call.
+
+Requires: names resolved.
+Keeps: edges, labels, devices, plans. Running it on its own output changes nothing.
+Adds: `Node.types`; nodes in dependency order. Operators that no pipeline calls are dropped, if there is a pipeline.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pipelink_ir.ir.affine import normal
+from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
+from pipelink_ir.ir.dtypes import BOOL, DTYPES
+from pipelink_ir.ir.nodes import (
+    Alias,
+    Apply,
+    Dots,
+    Dynamic,
+    Expr,
+    Graph,
+    IntLit,
+    Module,
+    Name,
+    Node,
+    Operand,
+    Operator,
+    Pack,
+    Pipeline,
+    Setting,
+    TensorType,
+    Value,
+)
+from pipelink_ir.ir.prover import Facts, equal
+from pipelink_ir.ir.source import Span
+from pipelink_ir.ir.walk import deep, names_in, substitute, walk
+from pipelink_ir.passes.infer.attributes import Values, is_constant, literal_of, values_of
+from pipelink_ir.passes.infer.calls import Argument, Given, Match, Matcher, result_type
+from pipelink_ir.passes.infer.expressions import Faulty, Scope, type_expr
+from pipelink_ir.passes.infer.generic import check_operator, name_dynamic, sample
+from pipelink_ir.passes.infer.operator import infer_operator
+from pipelink_ir.passes.infer.specialise import Binding, Packed, Part, fresh, names_of, specialise
+from pipelink_ir.passes.infer.text import show, show_type
+from pipelink_ir.passes.manager import register_pass
+from pipelink_ir.passes.scopes import order
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the attributes of pipelines are."""
+
+    set: tuple[str, ...] = ()
+    """`name=value`, for pipeline attributes that should not have their default."""
+
+
+@register_pass("infer-types", "types, shapes, ranges and bounds; operators specialised to their calls", Options)
+def infer_types(module: Module, options: Options, report: Report) -> Module:
+    """Infer and check everything; see the page above."""
+    with deep():
+        return _Inference(module, options, report).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What one call comes to: the operator that is called, what it still needs, and its results' types."""
+
+    op: Operator
+    attrs: tuple[Setting, ...]
+    types: tuple[TensorType, ...]
+    conditions: tuple[Expr, ...]
+
+
+@dataclass(slots=True)
+class _Frame:
+    """One scope of nodes: a pipeline, or a graph."""
+
+    owner: Pipeline | Operator
+    scope: Scope
+    known: Mapping[str, Expr]
+    facts: Facts
+    edges: dict[str, Argument]
+    dynamic: set[str] = field(default_factory=set)
+    conditions: list[Expr] = field(default_factory=list)
+
+
+class _Inference:
+    def __init__(self, module: Module, options: Options, report: Report) -> None:
+        self.module, self.options, self.report = module, options, report
+        self.operators = {o.name: o for o in module.operators}
+        self.special: dict[tuple[str, Binding], Operator] = {}
+        self.used: dict[str, Operator] = {}
+        self.calls: dict[tuple[object, ...], _Call] = {}
+        self.graphs: dict[int, Operator] = {}
+        self.open: list[str] = []
+
+    def run(self) -> Module:
+        for op in self.module.operators:
+            check_operator(op, self.report)
+        for op in self.module.operators:
+            if op.graph is not None and not self.report.failed:
+                self._check_graph(op)
+        self.report.stop_if_failed()
+        if not self.module.pipelines:
+            return self.module
+        pipelines = {p.name: self._pipeline(p) for p in self.module.pipelines}
+        self.report.stop_if_failed()
+        same = all(pipelines[p.name] is p for p in self.module.pipelines) and list(self.used) == list(self.operators)
+        if same:
+            return self.module
+        rest = tuple(pipelines[i.name] if isinstance(i, Pipeline) else i for i in self.module.items if not isinstance(i, Operator))
+        at = next(k for k, i in enumerate(rest) if isinstance(i, Pipeline))
+        return replace(self.module, items=(*rest[:at], *self.used.values(), *rest[at:]))
+
+    # ------------------------------------------------------------------------------------------------------------- scopes
+
+    def _pipeline(self, p: Pipeline) -> Pipeline:
+        params, dynamic = name_dynamic(p.params, {n.name for w in p.where for n in walk(w) if isinstance(n, Name)})
+        inputs = [o for o in params if isinstance(o, Operand)]
+        known = self._settings(p)
+        dims = {n.name: n.span for o in inputs for d in o.type.dims for n in walk(d) if isinstance(n, Name)}
+        for a in p.attributes:
+            if a.type == "dim":
+                dims[a.name] = a.span
+        scalars = {a.name: DTYPES[a.type] for a in p.attributes if a.type in DTYPES}
+        scope = Scope({}, dims, scalars, {}, self.report, where=f"the pipeline '@{p.name}'")
+        facts = self._facts(dims, inputs, p.where, scope, known)
+        edges = {o.name: Argument(o.name, o.type, o.span) for o in inputs}
+        self._check_inputs(inputs)
+        if self.report.failed:
+            return p
+        frame = _Frame(p, scope, known, facts, edges, dynamic)
+        nodes = self._nodes(p.nodes, frame)
+        self._results(p.results, frame)
+        where = [*p.where]
+        for c in frame.conditions:
+            if c not in where:
+                where.append(c)
+        gone = {a.name for a in p.attributes if a.type in ("word", "dtype")}
+        kept = tuple(a for a in params if isinstance(a, Operand) or a.name not in gone)
+        new = replace(p, params=kept, nodes=nodes, where=tuple(where))
+        return p if new == p and all(a is b for a, b in zip(nodes, p.nodes, strict=True)) else new
+
+    def _settings(self, p: Pipeline) -> dict[str, Expr]:
+        """The values of a pipeline's attributes: what the options say, or the defaults."""
+        given: dict[str, Value] = {}
+        names = [a.name for a in p.attributes]
+        for text in self.options.set:
+            name, _, value = text.partition("=")
+            if name.strip() in names:
+                from pipelink_ir.grammar import parse_expr
+                given[name.strip()] = parse_expr(value, "<command line>")
+            elif len(self.module.pipelines) == 1:
+                self.report.error("attribute", p.signature, f"the pipeline '@{p.name}' has no attribute '{name.strip()}'", (), did_you_mean(name.strip(), names))
+        as_op = Operator(p.name, p.attributes, (), signature=p.signature)
+        scope = Scope({}, {}, {}, {}, self.report, where=f"the pipeline '@{p.name}'")
+        values = values_of(as_op, given, scope, {}, p.signature, self.report)
+        if values is None:
+            self.report.stop_if_failed()
+            return {}
+        return {**{n: Name(w) for n, w in {**values.words, **values.dtypes}.items()}, **values.dims, **values.scalars}
+
+    def _facts(self, dims: Mapping[str, Span], inputs: list[Operand], where: tuple[Expr, ...], scope: Scope, known: Mapping[str, Expr]) -> Facts:
+        facts = Facts(dims)
+        for o in inputs:
+            for d in o.type.dims:
+                if not isinstance(d, Name | IntLit | Dots | Dynamic):
+                    facts = facts.with_condition(Apply(">=", (d, IntLit(0)), dtype=BOOL))
+        for w in where:
+            try:
+                typed = type_expr(w, scope)
+            except Faulty:
+                continue
+            if typed.dtype is not BOOL:
+                self.report.error("dtype", w.span, "a condition of 'where' is a bool", (), "compare, as in 'where H mod 2 == 0'")
+                continue
+            condition = substitute(typed, known)
+            if facts.refuted(condition):
+                self.report.error("shape", w.span, f"'{show(w)}' never holds", (), "change the condition or the attribute")
+            facts = facts.with_condition(condition)
+        return facts
+
+    def _check_inputs(self, inputs: list[Operand]) -> None:
+        for o in inputs:
+            if o.type.dtype not in DTYPES:
+                self.report.error("dtype", o.type.span, f"'{o.type.dtype}' is no dtype; the inputs of a pipeline have one", (),
+                                  did_you_mean(o.type.dtype, DTYPES) or f"the dtypes are {', '.join(DTYPES)}")
+            for d in o.type.dims:
+                if isinstance(d, IntLit) and d.value <= 0:
+                    self.report.error("shape", d.span, f"'%{o.name}' has a dimension of {d.value}", (), "a dimension that is written out is 1 or more; name one that may be 0")
+                if isinstance(d, Dots):
+                    self.report.error("rank", d.span, f"'...' of '%{o.name}' has no meaning in a pipeline", (), "write the dimensions")
+            if o.type.layout is not None and len(o.type.layout) != len(o.type.dims):
+                self.report.error("layout", o.type.span, f"the layout {o.type.layout} has {len(o.type.layout)} axes, '%{o.name}' has {len(o.type.dims)}", (),
+                                  "name each axis with one letter")
+
+    def _results(self, results: tuple[Operand, ...], frame: _Frame) -> None:
+        """What is assigned against what the signature promises."""
+        dims = frame.scope.dims
+        for r in results:
+            made = frame.edges.get(r.name)
+            if made is None:
+                continue
+            note = [Note(f"'%{r.name}' is declared {show_type(r.type)} here", r.span)]
+            if r.type.dtype in DTYPES and made.type.dtype != r.type.dtype:
+                self.report.error("dtype", made.made, f"'%{r.name}' holds {made.type.dtype}, but is declared {r.type.dtype}", note,
+                                  f"insert '@std.cast(…) {{U = {r.type.dtype}}}', or declare it {made.type.dtype}")
+            elif len(made.type.dims) != len(r.type.dims):
+                self.report.error("rank", made.made, f"'%{r.name}' has {len(made.type.dims)} dimensions, but is declared with {len(r.type.dims)}", note,
+                                  f"declare it {show_type(made.type)}")
+            elif r.type.layout is not None and made.type.layout is not None and r.type.layout != made.type.layout:
+                self.report.error("layout", made.made, f"'%{r.name}' is {made.type.layout}, but is declared {r.type.layout}", note, f"declare it {show_type(made.type)}")
+            else:
+                self._result_dims(r, made, frame, dims, note)
+
+    def _result_dims(self, r: Operand, made: Argument, frame: _Frame, dims: Mapping[str, Span], note: list[Note]) -> None:
+        for k, (want, got) in enumerate(zip(r.type.dims, made.type.dims, strict=True)):
+            if isinstance(want, Dynamic):
+                continue
+            unknown = next((n for n in walk(want) if isinstance(n, Name) and n.name not in dims), None)
+            if unknown is not None:
+                self.report.error("name", unknown.span, f"the dimension '{unknown.name}' of '%{r.name}' is in no input", (), did_you_mean(unknown.name, dims))
+                return
+            wanted = substitute(want, frame.known)
+            if equal(wanted, got, frame.facts):
+                continue
+            if (names_in(wanted) | names_in(got)) & frame.dynamic:
+                frame.conditions.append(Apply("==", (normal(wanted), normal(got)), span=want.span, dtype=BOOL))
+                continue
+            self.report.error("shape", made.made, f"dimension {k} of '%{r.name}' is {show(got)}, but is declared {show(want)}", note, f"declare it {show_type(made.type)}")
+            return
+
+    # -------------------------------------------------------------------------------------------------------------- nodes
+
+    def _nodes(self, nodes: tuple[Node | Alias, ...], frame: _Frame) -> tuple[Node | Alias, ...]:
+        out: list[Node | Alias] = []
+        failed: set[str] = set()
+        done, _ = order(nodes)
+        for i in done:
+            n = nodes[i]
+            if isinstance(n, Alias):
+                if n.of.name in failed:
+                    failed.add(n.name.name)
+                else:
+                    frame.edges[n.name.name] = replace(frame.edges[n.of.name], name=n.name.name, made=n.name.span)
+                out.append(n)
+                continue
+            call = None if any(e.name in failed for a in n.args for e in (a.items if isinstance(a, Pack) else (a,))) else self._call(n, frame)
+            if call is None:
+                failed.update(e.name for e in n.results)
+                out.append(n)
+                continue
+            for e, t in zip(n.results, call.types, strict=True):
+                frame.edges[e.name] = Argument(e.name, t, e.span)
+            frame.conditions += call.conditions
+            out.append(self._written(n, call))
+        return tuple(out)
+
+    @staticmethod
+    def _written(n: Node, call: _Call) -> Node:
+        packs = any(isinstance(a, Pack) for a in n.args)
+        args = tuple(e for a in n.args for e in (a.items if isinstance(a, Pack) else (a,))) if packs else n.args
+        attrs = n.attrs if n.attrs == call.attrs else call.attrs
+        if n.op == call.op.name and attrs is n.attrs and not packs and n.types == call.types and n.types:
+            return n
+        return replace(n, op=call.op.name, args=args, attrs=attrs, types=call.types)
+
+    def _call(self, n: Node, frame: _Frame) -> _Call | None:
+        op = self.operators[n.op]
+        given = tuple(self._given(a, frame) for a in n.args)
+        # Many nodes make the same call; what it comes to is worked out once.
+        key = (op.name, id(frame.owner), tuple((g.along, g.pack, tuple(p.type for p in g.parts)) for g in given), n.attrs)
+        found = self.calls.get(key)
+        if found is not None:
+            return found
+        values = values_of(op, {s.key: s.value for s in n.attrs}, frame.scope, frame.known, n.op_span, self.report)
+        if values is None:
+            return None
+        match = Matcher(op, n.op_span, frame.facts, frame.dynamic, self.report).run(given, values)
+        if match is None:
+            return None
+        called = self._specialise(op, match, values, n)
+        if called is None:
+            return None
+        graph_conditions = [replace(substitute(w, {**match.dims, **values.scalars}), span=w.span) for w in called.where[len(op.where):]]
+        conditions = [c for c in (*match.conditions, *graph_conditions) if not frame.facts.prove(c)]
+        remaining = {a.name for a in called.attributes}
+        exprs: dict[str, Expr] = {**values.dims, **values.scalars, **match.dims}
+        attrs = tuple(Setting(a, exprs[a], span=n.span, key_span=n.span) for a in remaining if a in exprs)
+        types = tuple(result_type(op, r, match) for r in op.results)
+        call = _Call(called, tuple(sorted(attrs, key=lambda s: s.key)), types, tuple(conditions))
+        if not any(g.pack for g in given):
+            self.calls[key] = call
+        return call
+
+    @staticmethod
+    def _given(a: object, frame: _Frame) -> Given:
+        if isinstance(a, Pack):
+            return Given(a.span, tuple(frame.edges[e.name] for e in a.items), a.along, pack=True)
+        return Given(a.span, (frame.edges[a.name],))  # type: ignore[attr-defined]
+
+    def _specialise(self, op: Operator, match: Match, values: Values, n: Node) -> Operator | None:
+        """The operator for this call, made on first use."""
+        binding = _binding(op, match, values)
+        found = self.special.get((op.name, binding))
+        if found is not None:
+            return found
+        if binding == Binding():
+            new = op
+        else:
+            k = 1
+            while f"{op.name}.{k}" in self.operators or f"{op.name}.{k}" in self.used:
+                k += 1
+            new = specialise(op, binding, f"{op.name}.{k}")
+        if new.graph is not None:
+            if op.name in self.open:
+                self.report.error("cycle", n.op_span, f"'@{op.name}' is made of itself", [Note("declared here", op.signature)], "break the ring: a graph cannot call itself")
+                return None
+            self.open.append(op.name)
+            inferred = self._graph(new)
+            self.open.pop()
+            if inferred is None:
+                return None
+            new = inferred
+        elif new.compute is not None and new is not op:
+            before = len(self.report.diagnostics)
+            infer_operator(new, self.report)
+            for d in self.report.diagnostics[before:]:
+                self.report.diagnostics[self.report.diagnostics.index(d)] = replace(d, notes=(*d.notes, Note("in this call", n.op_span)))
+            if len(self.report.diagnostics) > before:
+                return None
+        self.special[op.name, binding] = new
+        self.used[new.name] = new
+        return new
+
+    # ------------------------------------------------------------------------------------------------------------- graphs
+
+    def _check_graph(self, op: Operator) -> None:
+        """A graph that no pipeline may call is checked with its own symbols."""
+        kept = (dict(self.special), dict(self.used))
+        self.open.append(op.name)
+        self._graph(specialise(op, sample(op), op.name))
+        self.open.pop()
+        self.special, self.used = kept
+        self.calls.clear()
+
+    def _graph(self, op: Operator) -> Operator | None:
+        """The graph of a specialised operator with its nodes inferred; conditions that stay open are appended to its `where`."""
+        assert op.graph is not None
+        before = len(self.report.diagnostics)
+        params, dynamic = name_dynamic(op.params, set())
+        operands = [o for o in params if isinstance(o, Operand)]
+        dims = {n.name: n.span for o in operands for d in o.type.dims for n in walk(d) if isinstance(n, Name)}
+        for a in op.attributes:
+            if a.type == "dim":
+                dims[a.name] = a.span
+        scalars = {a.name: DTYPES[a.type] for a in op.attributes if a.type in DTYPES}
+        scope = Scope({}, dims, scalars, {}, self.report, where=f"'@{op.name}'")
+        facts = self._facts(dims, operands, op.where, scope, {})
+        frame = _Frame(op, scope, {}, facts, {o.name: Argument(o.name, o.type, o.span) for o in operands}, dynamic)
+        nodes = self._nodes(op.graph.nodes, frame)
+        self._results(op.results, frame)
+        if any(d.severity == "error" for d in self.report.diagnostics[before:]):
+            return None
+        fresh = tuple(c for c in dict.fromkeys(frame.conditions) if c not in op.where)
+        return replace(op, params=params, graph=Graph(nodes, span=op.graph.span), where=(*op.where, *fresh))
+
+
+def _binding(op: Operator, match: Match, values: Values) -> Binding:
+    """What of a call is fixed in the operator: everything but symbols and what is computed from them."""
+    own = {o.type.dtype for o in (*op.operands, *op.results)}
+    dtypes = tuple(sorted((k, v) for k, v in match.dtypes.items() if k in own or k in values.dtypes))
+    attributes = {a.name: a for a in op.attributes}
+    dims = {k: v for k, v in match.dims.items() if isinstance(v, IntLit)}
+    packed = tuple(sorted((n, p) for n, p in match.packed.items()))
+    dots: tuple[Expr, ...] | None = None
+    if match.dots is not None:
+        names = fresh("D", len(match.dots), names_of(op))
+        # Each dimension of `...` is a symbol of the operator, or the constant that it is.
+        dots = tuple(d if isinstance(d, IntLit) else Name(n) for d, n in zip(match.dots, names, strict=True))
+        for d, n in zip(match.dots, names, strict=True):
+            match.dims.setdefault(n, d)
+    scalars = tuple(sorted((k, literal_of(v, attributes[k].type)) for k, v in values.scalars.items() if is_constant(v)))
+    own_packed = _in_own_symbols(op, match, dims)
+    return Binding(dtypes, dots, tuple(sorted(dims.items(), key=lambda kv: kv[0])), tuple(sorted(values.words.items())), scalars, own_packed)
+
+
+def _in_own_symbols(op: Operator, match: Match, dims: dict[str, Expr]) -> tuple[tuple[str, Packed], ...]:
+    """Packed operands with the extents of joined parts as symbols of the operator; the joined dimension becomes their sum."""
+    out: list[tuple[str, Packed]] = []
+    used = names_of(op)
+    operands = {o.name: o for o in op.operands}
+    for name, p in sorted(match.packed.items()):
+        if p.stack:
+            out.append((name, p))
+            continue
+        names = fresh("P", len(p.parts), used)
+        used |= set(names)
+        parts: list[Part] = []
+        for n, part in zip(names, p.parts, strict=True):
+            match.dims[n] = part.extent
+            parts.append(part if isinstance(part.extent, IntLit) else Part(Name(n)))
+        joined = operands[name].type.dims[p.axis]
+        if isinstance(joined, Name):
+            total = parts[0].extent
+            for part in parts[1:]:
+                total = Apply("+", (total, part.extent))
+            dims[joined.name] = normal(total)
+        out.append((name, replace(p, parts=tuple(parts))))
+    return tuple(out)
