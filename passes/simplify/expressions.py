@@ -182,11 +182,13 @@ def shorter(e: Expr) -> Expr:
     return replace(form, span=e.span)
 
 
-def same(a: Expr, b: Expr) -> bool:
-    """Whether two typed expressions are equal, dtypes and the bits of literals included. Without recursion."""
+def same(a: Expr, b: Expr, value: Callable[[Expr], Expr | None] = lambda e: None) -> bool:
+    """Whether two typed expressions are equal, dtypes and the bits of literals included; `value` gives the literal that something else stands for.
+    Without recursion."""
     stack = [(a, b)]
     while stack:
         x, y = stack.pop()
+        x, y = value(x) or x, value(y) or y
         if x is y:
             continue
         if x.dtype is not y.dtype:

@@ -95,7 +95,7 @@ def _settle(op: Operator, body: Compute, candidates: list[_Candidate]) -> Comput
         typed = _typed(op, new)
         if typed is not None:
             rewriter = _rewriter(op, typed)
-            wrong = [c for c in candidates if not same(rewriter.simplify(typed.values[c.at]), c.meant)]
+            wrong = [c for c in candidates if not same(rewriter.simplify(typed.values[c.at]), c.meant, rewriter.value)]
             if not wrong:
                 return new
         else:
