@@ -14,7 +14,7 @@ After `infer-types`, further
   arity          a node has as many arguments and results as its operator
   attributes     are those of the operator, and none without a default is missing
   types          a node has the types of its results: rank, dtype, dimensions in symbols of the pipeline; arguments and the results of the pipeline fit
-  monomorphic    no `...`, no `?`, no dtype variable, no word or dtype attribute in an operator that a pipeline reaches
+  monomorphic    no `...`, no dtype variable, no word or dtype attribute in an operator that a pipeline reaches
   meaning        an operator has a `compute`, `graph` or `kernel`
   results        are assigned, operands are not
   axes           every piece and every read has as many axes as its tensor
@@ -261,8 +261,8 @@ def _monomorphic(operator: ir.Operator) -> Iterator[Finding]:
     for operand in (*operator.operands, *operator.results):
         if operand.type.dtype not in DTYPES:
             yield Finding("monomorphic", f"'%{operand.name}' of '@{operator.name}' has the dtype variable '{operand.type.dtype}'", operand.span)
-        if any(isinstance(d, (ir.Dots, ir.Dynamic)) for d in operand.type.dims):
-            yield Finding("monomorphic", f"'%{operand.name}' of '@{operator.name}' has '...' or '?' in its shape", operand.span)
+        if any(isinstance(d, ir.Dots) for d in operand.type.dims):
+            yield Finding("monomorphic", f"'%{operand.name}' of '@{operator.name}' has '...' in its shape", operand.span)
     for attribute in operator.attributes:
         if attribute.type in ("word", "dtype"):
             yield Finding("monomorphic", f"'@{operator.name}' has the {attribute.type} attribute '{attribute.name}'", attribute.span)

@@ -17,7 +17,7 @@ from pipelink_ir.ir.prover import Facts, equal, solve
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import names_in, substitute
 from pipelink_ir.passes.infer.attributes import Values
-from pipelink_ir.passes.infer.specialise import Packed, Part
+from pipelink_ir.passes.infer.specialise import Packed, Part, closed
 from pipelink_ir.passes.infer.text import show, show_type
 
 
@@ -285,9 +285,10 @@ class Matcher:
         names = {**self.match.dims, **values.scalars}
         for w in self.op.where:
             condition = substitute(w, names)
-            if self.facts.prove(condition):
+            holds = closed(condition)
+            if holds or self.facts.prove(condition):
                 continue
-            if self.facts.refuted(condition) and not self.facts.contradictory():
+            if holds is False or (self.facts.refuted(condition) and not self.facts.contradictory()):
                 got = ", ".join(f"{n} = {show(names[n])}" for n in sorted(names_in(w)) if n in names)
                 self.report.error("shape", self.where, f"'@{self.op.name}' asks for '{show(w)}'" + (f", but here {got}" if got else ""),
                                   [Note("it asks for it here", w.span), *(self._made(self.bound_by[n]) for n in sorted(names_in(w)) if n in self.bound_by)],

@@ -108,6 +108,8 @@ def draft(op: Operator, operands: tuple[Operand, ...], results: tuple[Operand, .
         out.tensors[r.name] = Draft(r.name, "result", dtype, len(r.type.dims), tuple(as_index(d) for d in r.type.dims), r.span, faulty=dtype is None)
         infos[r.name] = TensorInfo(dtype, len(r.type.dims), r.span)
     _collect(out, body)
+    for o in operands:
+        contracts.border_of(op, o.name, len(o.type.dims), True, report)
     for name, t in out.tensors.items():
         t.border = contracts.border_of(op, name, t.rank, False, report)
     for w in op.where:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_condition
 from pipelink_ir.ir.nodes import (
     Alias,
     Apply,
@@ -39,7 +40,7 @@ from pipelink_ir.ir.nodes import (
     TensorType,
     Value,
 )
-from pipelink_ir.ir.walk import rebuild, substitute, walk
+from pipelink_ir.ir.walk import names_in, rebuild, substitute, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +134,25 @@ def specialise(op: Operator, binding: Binding, name: str) -> Operator:
         sections = (*sections, *_scope_borders(op, packed, rw))
     results = tuple(replace(r, type=_type(r.type, rw)) for r in op.results)
     return replace(
-        op, name=name, params=tuple(params), results=results, where=tuple(substitute(_expr(w, rw), rw.scalars) for w in op.where), sections=sections,
+        op, name=name, params=tuple(params), results=results, where=_where(op, rw), sections=sections,
         downgrades=tuple(_downgrade(d, rw) for d in op.downgrades), compute=_compute(op.compute, rw, pieces), gradient=_compute(op.gradient, rw, []),
         graph=_graph(op.graph, rw), kernel=None if op.kernel is None else replace(op.kernel, settings=_settings(op.kernel.settings, rw)))
+
+
+def closed(condition: Expr) -> bool | None:
+    """The value of a condition that names nothing; None if it does, or has no value here."""
+    if names_in(condition):
+        return None
+    try:
+        return evaluate_condition(condition, {})
+    except CannotEvaluate:
+        return None
+
+
+def _where(op: Operator, rw: _Rewrite) -> tuple[Expr, ...]:
+    """The conditions that still say something: what holds for the constants of this call is dropped."""
+    conditions = (substitute(_expr(w, rw), rw.scalars) for w in op.where)
+    return tuple(c for c in conditions if not closed(c))
 
 
 def _type(t: TensorType, rw: _Rewrite) -> TensorType:
