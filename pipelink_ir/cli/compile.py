@@ -46,12 +46,12 @@ def execute(args: argparse.Namespace) -> int:
         from pipelink_ir.cli.help_passes import all_passes, one_pass
         print(one_pass(args.help_passes) if args.help_passes else all_passes())
         return 0
+    if args.file is None and not args.print_pipeline:
+        raise UsageError("no FILE is given; `pipelinkc --help` says what there is")
     target = parse_target(args.target or "cpu")
     emit = _what(args)
     steps = steps_of(args, target.passes)
     if args.file is None:
-        if not args.print_pipeline:
-            raise UsageError("no FILE is given; `pipelinkc --help` says what there is")
         print(_pipeline_text(steps))
         return 0
     _check(args, target, emit)

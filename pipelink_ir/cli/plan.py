@@ -18,8 +18,8 @@ def _type(type: TensorType) -> str:
 
 
 def _value(value: Value) -> str:
-    from pipelink_ir.grammar.printer import print_value
-    return print_value(value)
+    from pipelink_ir.grammar.printer import print_expr
+    return print_expr(value)
 
 
 def json_text(module: Module, name: str) -> str:

@@ -121,7 +121,7 @@ def test_damaged_npz(tmp_path: Path, content: bytes) -> None:
 def test_pickles_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     np.savez(path, x=np.array([{"a": 1}], object))
-    with pytest.raises(ProgramError, match="can be read: .*pickle"):
+    with pytest.raises(ProgramError, match=r"can be read: .*pickle"):
         files.read_arrays(str(path))
     np.save(tmp_path / "x.npy", np.array([None], object), allow_pickle=True)
     with pytest.raises(ProgramError, match="pickle"):
@@ -132,7 +132,7 @@ def test_an_entry_that_is_no_array(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     with zipfile.ZipFile(path, "w") as z:
         z.writestr("readme.txt", "hello")
-    with pytest.raises(ProgramError, match="'readme.txt' is not an array"):
+    with pytest.raises(ProgramError, match=r"'readme\.txt' is not an array"):
         files.read_arrays(str(path))
 
 
