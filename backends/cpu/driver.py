@@ -1,7 +1,8 @@
 """The part of the CPU run time that is machine code: running kernels in order, and sharing a parallel loop among threads. LLVM IR, once a process.
 
-`run(ptr steps, i64 n, ptr pool, i64 threads)` runs a plan: an array of steps of five words (function, function that counts or null, frame, smallest share,
-whether threads may share it). `worker(ptr pool)` is what a thread of the pool sits in.
+`run(ptr steps, i64 n, ptr pool, i64 threads, ptr status)` runs a plan: an array of steps of five words (function, function that counts or null, frame,
+smallest share, whether threads may share it). It stops behind a step that wrote to the status block and returns that step's number, -1 at the end.
+`worker(ptr pool)` is what a thread of the pool sits in.
 
 A pool is an array of lines of 16 words (two cache lines apart, so that no two words that different threads write meet):
     line 0  gate      job number << 16 | open << 15 | workers inside
@@ -208,7 +209,7 @@ define void @halt(ptr %pool) nounwind {
   ret void
 }
 
-define void @run(ptr %steps, i64 %n, ptr %pool, i64 %threads) nounwind {
+define i64 @run(ptr %steps, i64 %n, ptr %pool, i64 %threads, ptr %status) nounwind {
 entry:
   %busy = @BUSY@
   %workers = sub i64 %threads, 1
@@ -265,14 +266,17 @@ split:
   br label %next
 next:
   %k.next = add i64 %k, 1
-  br label %head
+  %taken = load atomic i64, ptr %status monotonic, align 8
+  %fine = icmp eq i64 %taken, 0
+  br i1 %fine, label %head, label %end
 end:
+  %answer = phi i64 [ -1, %head ], [ %k, %next ]
   br i1 %mine, label %release, label %leave
 release:
   store atomic i64 0, ptr %busy release, align 8
   br label %leave
 leave:
-  ret void
+  ret i64 %answer
 }
 
 declare i64 @llvm.smin.i64(i64, i64)

@@ -14,7 +14,7 @@ from pipelink_ir.backends.cpu import jit
 from pipelink_ir.backends.cpu.driver import LINE_WORDS, POOL_LINES, driver_text
 from pipelink_ir.ir import environment
 
-_RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+_RUN = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
 _VISIT = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -93,10 +93,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def run_plan(steps: int, count: int) -> None:
-    """Run the `count` steps at the address `steps` (layout in `driver.py`), loops on as many threads as the environment allows."""
+def run_plan(steps: int, count: int, status: int) -> int:
+    """Run the `count` steps at the address `steps` (layout in `driver.py`), loops on as many threads as the environment allows. The number of the step
+    that wrote to the status block, -1 if none did."""
     threads = environment.num_threads()
     pool = _current()
     if len(pool.threads) < threads - 1:
         pool.grow(threads - 1)
-    _driver().run(steps, count, pool.address, threads)
+    return int(_driver().run(steps, count, pool.address, threads, status))

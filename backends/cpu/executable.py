@@ -1,0 +1,188 @@
+"""A pipeline as something that runs: operators compiled once, plans by shape, calls from any thread."""
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from pipelink_ir.backends.cpu import emit, jit
+from pipelink_ir.backends.cpu.irtext import IRModule
+from pipelink_ir.backends.cpu.memory import Lease, address_of, new_array
+from pipelink_ir.backends.cpu.plan import STATUS_BYTES, Plan, Planner, Unit
+from pipelink_ir.backends.cpu.pool import run_plan
+from pipelink_ir.backends.loops.form import Program
+from pipelink_ir.ir.diagnostics import ExecutionError, Report, internal_error
+from pipelink_ir.ir.nodes import Module, Node, Operator, Pipeline
+
+PLANS = 64
+"""Plans kept for different shapes."""
+
+
+def load(module: Module, pipeline_name: str, options: Any = None) -> CpuExecutable:
+    """Compile what a pipeline calls. The module has been through `resolve`, `infer-types`, `flatten` and `simplify`."""
+    pipeline = next((p for p in module.pipelines if p.name == pipeline_name), None)
+    if pipeline is None:
+        internal_error(f"the module has no pipeline '@{pipeline_name}'")
+    operators = {o.name: o for o in module.operators}
+    called = dict.fromkeys(node.op for node in pipeline.nodes if isinstance(node, Node))
+    return CpuExecutable(pipeline, compile_operators([operators[name] for name in called]))
+
+
+def compile_operators(operators: list[Operator]) -> dict[str, Unit]:
+    """Machine code of each operator, all in one library."""
+    from pipelink_ir.backends.loops.build import build
+    from pipelink_ir.passes.infer.operator import typed_operator
+    target = jit.host()
+    triple, layout = jit.layout(target)
+    codes = [emit.emit_program(build(typed_operator(op)), target.emitter, triple, layout) for op in operators]
+    objects = [jit.compile_object(code.text, target) for code in codes]
+    if not codes:
+        return {}
+    library = jit.Library(objects, [s for code in codes for s in code.symbols], sorted({e for code in codes for e in code.externals}))
+    out: dict[str, Unit] = {}
+    for op, code in zip(operators, codes, strict=True):
+        addresses = tuple((library.address(k.symbol), library.address(k.count) if k.count else 0) for k in code.kernels)
+        out[op.name] = Unit(op, code, addresses, library)
+    return out
+
+
+class Artifacts(dict[str, str | bytes]):
+    """Texts by extension, each made when it is asked for."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], str]]) -> None:
+        super().__init__()
+        self._makers = dict(makers)
+
+    def __missing__(self, key: str) -> str | bytes:
+        self[key] = self._makers.pop(key)()
+        return self[key]
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or key in self._makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*super().__iter__(), *self._makers])
+
+    def __len__(self) -> int:
+        return super().__len__() + len(self._makers)
+
+    def keys(self) -> Any:
+        return list(self)
+
+    def items(self) -> Any:
+        return [(k, self[k]) for k in list(self)]
+
+    def values(self) -> Any:
+        return [self[k] for k in list(self)]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[key] if key in self else default
+
+
+class _Instance:
+    """The memory of one running call: frames, steps, arena and status, with the addresses among them filled in."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.frames = (ctypes.c_int64 * max(1, len(plan.words)))(*plan.words)
+        self.arena = Lease(plan.arena) if plan.arena else None
+        self.status = (ctypes.c_int64 * (STATUS_BYTES // 8))()
+        arena, status = self.arena.address if self.arena else 0, ctypes.addressof(self.status)
+        self.given: list[tuple[int, str, int]] = []
+        for p in plan.patches:
+            if p.kind == "arena":
+                self.frames[p.word] = arena + p.offset
+            elif p.kind == "status":
+                self.frames[p.word] = status
+            else:
+                self.given.append((p.word, p.kind, p.number))
+        base = ctypes.addressof(self.frames)
+        words = [w for s in plan.steps for w in (s.function, s.count, base + 8 * s.frame, s.least, int(s.shared))]
+        self.steps = (ctypes.c_int64 * max(1, len(words)))(*words)
+
+
+class CpuExecutable:
+    """A loaded pipeline. Calls may come from several threads at once."""
+
+    def __init__(self, pipeline: Pipeline, units: dict[str, Unit]) -> None:
+        self.pipeline = pipeline
+        self.units = units
+        self.artifacts: dict[str, str | bytes] = Artifacts({"loops": self._loops, "ll": self._llvm, "s": self._assembly})
+        self._inputs = tuple(o.name for o in pipeline.inputs)
+        self._results = tuple(o.name for o in pipeline.results)
+        self._plans: dict[tuple[tuple[int, ...], ...], tuple[Plan, list[_Instance]]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+        """Run on C-contiguous arrays; see `backends/interface.py`."""
+        given = [_aligned(arrays[name]) for name in self._inputs]
+        key = tuple([a.shape for a in given])
+        plan, idle = self._plans.get(key) or self._plan(key)
+        results = [new_array(shape, dtype) for shape, dtype in plan.results]
+        addresses = {"input": [address_of(a) for a in given], "result": [address for _, address in results]}
+        try:
+            instance = idle.pop()
+        except IndexError:
+            instance = _Instance(plan)
+        frames = instance.frames
+        for word, kind, number in instance.given:
+            frames[word] = addresses[kind][number]
+        failed = run_plan(ctypes.addressof(instance.steps), len(plan.steps), ctypes.addressof(instance.status))
+        if failed >= 0:
+            raise self._error(plan, failed, instance)
+        for kind, number, result in plan.copies:
+            array = results[result][0]
+            ctypes.memmove(results[result][1], addresses[kind][number], array.nbytes)
+        idle.append(instance)
+        return {name: array for name, (array, _) in zip(self._results, results, strict=True)}
+
+    def _plan(self, key: tuple[tuple[int, ...], ...]) -> tuple[Plan, list[_Instance]]:
+        plan = Planner(self.pipeline, self.units).run(key)
+        with self._lock:
+            while len(self._plans) >= PLANS:
+                del self._plans[next(iter(self._plans))]
+            return self._plans.setdefault(key, (plan, []))
+
+    def _error(self, plan: Plan, step: int, instance: _Instance) -> Exception:
+        """What the status block says; the instance is given up with it."""
+        node = self.pipeline.nodes[plan.steps[step].node]
+        assert isinstance(node, Node)
+        _, number, *values = list(instance.status)
+        if number == emit.OUT_OF_MEMORY:
+            return MemoryError(f"scratch memory of '@{node.op}'")
+        site = self.units[node.op].code.program.sites[number]
+        report = Report()
+        report.error("execution", site.span, site.message.format(*values))
+        return ExecutionError(report.diagnostics)
+
+    # ---------------------------------------------------------------------------------------------------------------------- texts
+
+    def _programs(self) -> list[Program]:
+        return [unit.code.program for unit in self.units.values()]
+
+    def _loops(self) -> str:
+        from pipelink_ir.backends.loops.show import show
+        return "\n".join(show(p) for p in self._programs())
+
+    def _llvm(self) -> str:
+        """All operators as one module."""
+        target = jit.host()
+        module = IRModule(target.emitter)
+        for program in self._programs():
+            emit.emit_into(module, program)
+        return module.text(*jit.layout(target))
+
+    def _assembly(self) -> str:
+        return jit.assembly(str(self.artifacts["ll"]), jit.host())
+
+
+def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array itself unless its elements lie at odd addresses, or apart."""
+    if array.flags.c_contiguous and array.flags.aligned:
+        return array
+    copy = np.empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy

@@ -1,0 +1,268 @@
+"""What a call with given shapes needs: sizes, one arena for everything that lives between nodes, and the steps with their frames.
+
+Shapes alone decide a plan, so it is made once for them. What changes from call to call are addresses: of inputs, of results, of the arena.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pipelink_ir.backends.cpu.cost import sharing
+from pipelink_ir.backends.cpu.emit import STATUS_WORDS, ProgramCode, slots
+from pipelink_ir.backends.cpu.jit import Library
+from pipelink_ir.backends.cpu.scalars import attribute_value, slot_bits
+from pipelink_ir.backends.loops.form import Buffer, evaluate
+from pipelink_ir.ir.diagnostics import ExecutionError, Report, internal_error
+from pipelink_ir.ir.dtypes import DTYPES, DType
+from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_condition
+from pipelink_ir.ir.nodes import Alias, Edge, Expr, Node, Operator, Pipeline, Setting
+from pipelink_ir.ir.packing import Lifetime, pack
+from pipelink_ir.ir.shapes import ShapeMismatch, bind_shapes
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """An operator and its machine code: for each kernel the address of the function and of the one that counts (0 if none)."""
+
+    op: Operator
+    code: ProgramCode
+    addresses: tuple[tuple[int, int], ...]
+    library: Library
+    """Kept as long as its functions may be called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Word `word` of the frames is the address of input, result or arena (`kind`) number `number`, plus `offset`."""
+
+    word: int
+    kind: str
+    number: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One kernel: the node that it belongs to, its functions, where its frame begins, and how its loop is shared."""
+
+    node: int
+    function: int
+    count: int
+    frame: int
+    least: int
+    shared: bool
+
+
+@dataclass(slots=True)
+class Plan:
+    """Everything that shapes decide. `results` are shape and dtype; `copies` say which result is a copy of an input or of another result."""
+
+    words: list[int] = field(default_factory=list)
+    patches: list[Patch] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    results: list[tuple[tuple[int, ...], DType]] = field(default_factory=list)
+    copies: list[tuple[str, int, int]] = field(default_factory=list)
+    arena: int = 0
+    sizes: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Value:
+    """An edge: shape, dtype, and where it lives: an input, a result, or a stretch of the arena."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    kind: str
+    number: int
+
+    @property
+    def bytes(self) -> int:
+        size = self.dtype.bytes
+        for extent in self.shape:
+            size *= extent
+        return size
+
+
+class Planner:
+    """Makes the plan of one pipeline for one set of shapes."""
+
+    def __init__(self, pipeline: Pipeline, units: Mapping[str, Unit]) -> None:
+        self.pipeline, self.units = pipeline, units
+        self.plan = Plan()
+        self.env: dict[str, int | float | bool] = {}
+        self.edges: dict[str, _Value] = {}
+        self.lives: list[Lifetime] = []
+        self.results: dict[str, int] = {}
+        """Edges that are computed straight into a result."""
+
+    def run(self, shapes: Sequence[tuple[int, ...]]) -> Plan:
+        self._bind(shapes)
+        self._claim_results()
+        last = self._last_uses()
+        for number, node in enumerate(self.pipeline.nodes):
+            if isinstance(node, Alias):
+                self.edges[node.name.name] = self.edges[node.of.name]
+            else:
+                self._node(number, node, last)
+        offsets, self.plan.arena = pack(self.lives)
+        self.plan.patches = [Patch(p.word, p.kind, 0, offsets[p.number]) if p.kind == "arena" else p for p in self.plan.patches]
+        self._finish_results()
+        return self.plan
+
+    # -------------------------------------------------------------------------------------------------------- sizes and conditions
+
+    def _bind(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        env, inputs = self.plan.sizes, self.pipeline.inputs
+        try:
+            bind_shapes([(o.type, s) for o, s in zip(inputs, shapes, strict=True)], env)
+        except ShapeMismatch as fault:
+            operand = inputs[getattr(fault, "argument", 0)]
+            report = Report()
+            report.error("input", operand.span, f"'%{operand.name}' does not match its array: {fault.message}")
+            raise ExecutionError(report.diagnostics) from None
+        for n, (operand, shape) in enumerate(zip(inputs, shapes, strict=True)):
+            self.edges[operand.name] = _Value(tuple(shape), DTYPES[operand.type.dtype], "input", n)
+        self._check_where()
+
+    def _check_where(self) -> None:
+        env: dict[str, int | float | bool] = {**self.plan.sizes}
+        for attribute in self.pipeline.attributes:
+            if attribute.default is not None and attribute.type in ("dim", *DTYPES):
+                value = attribute_value(attribute.default, env, None if attribute.type == "dim" else DTYPES[attribute.type])
+                env[attribute.name] = value
+                if attribute.type == "dim":
+                    self.plan.sizes[attribute.name] = int(value)
+        self.env = env
+        report = Report()
+        for condition in self.pipeline.where:
+            try:
+                holds = evaluate_condition(condition, env)
+            except CannotEvaluate:
+                holds = True   # words and dtypes were decided when the program was compiled
+            if not holds:
+                sizes = ", ".join(f"{k} = {v}" for k, v in self.plan.sizes.items())
+                report.error("input", condition.span, f"'@{self.pipeline.name}' asks for this condition, which does not hold for {sizes or 'this call'}")
+        if report.failed:
+            raise ExecutionError(report.diagnostics)
+
+    # ------------------------------------------------------------------------------------------------------------ results, lifetimes
+
+    def _claim_results(self) -> None:
+        """An edge that is a result is computed in place; further names of it, and inputs, are copied at the end."""
+        origin = self._origins()
+        inputs = {o.name for o in self.pipeline.inputs}
+        for n, result in enumerate(self.pipeline.results):
+            source = origin.get(result.name, result.name)
+            if source not in inputs and source not in self.results:
+                self.results[source] = n
+
+    def _origins(self) -> dict[str, str]:
+        """What aliases stand for."""
+        out: dict[str, str] = {}
+        for node in self.pipeline.nodes:
+            if isinstance(node, Alias):
+                out[node.name.name] = out.get(node.of.name, node.of.name)
+        return out
+
+    def _last_uses(self) -> dict[str, int]:
+        origin, out = self._origins(), dict[str, int]()
+        for n, node in enumerate(self.pipeline.nodes):
+            if isinstance(node, Node):
+                for edge in _edges_of(node):
+                    out[origin.get(edge, edge)] = n
+        return out
+
+    def _finish_results(self) -> None:
+        for n, result in enumerate(self.pipeline.results):
+            value = self.edges.get(result.name)
+            if value is None:
+                internal_error(f"the result '%{result.name}' of '@{self.pipeline.name}' is not computed")
+            self.plan.results.append((value.shape, value.dtype))
+            if value.kind == "input" or value.number != n:
+                self.plan.copies.append((value.kind, value.number, n))
+
+    # ------------------------------------------------------------------------------------------------------------------------ nodes
+
+    def _node(self, number: int, node: Node, last: dict[str, int]) -> None:
+        unit = self.units[node.op]
+        program = unit.code.program
+        values = [self.edges[e] for e in _edges_of(node)]
+        env = self._operator_sizes(unit.op, node, values)
+        places: dict[str, _Value] = {b.name: v for b, v in zip(program.operands, values, strict=True)}
+        for buffer, edge in zip(program.results, node.results, strict=True):
+            shape, dtype = _shape(buffer, env), buffer.memory
+            into = self.results.get(edge.name)
+            value = _Value(shape, dtype, "result", into) if into is not None else self._in_arena(shape, dtype, number, last.get(edge.name, number))
+            self.edges[edge.name] = places[buffer.name] = value
+        for buffer in program.temporaries:
+            places[buffer.name] = self._in_arena(_shape(buffer, env), buffer.memory, number, number)
+        scalars = self._scalars(unit, node, env)
+        for kernel, (function, count) in zip(unit.code.kernels, unit.addresses, strict=True):
+            frame = len(self.plan.words)
+            for k, buffer in enumerate(kernel.kernel.buffers):
+                place = places[buffer.name]
+                self.plan.patches.append(Patch(frame + k, place.kind, place.number, 0))
+                self.plan.words.append(0)
+            self.plan.words += [env[s] for s in kernel.kernel.symbols]
+            self.plan.words += [scalars[name] for name, _ in kernel.kernel.scalars]
+            self.plan.patches.append(Patch(len(self.plan.words), "status", 0, 0))
+            self.plan.words.append(0)
+            if len(self.plan.words) - frame != slots(kernel.kernel):
+                internal_error(f"the frame of {kernel.symbol} has {len(self.plan.words) - frame} words")
+            share = sharing(kernel.kernel, env)
+            self.plan.steps.append(Step(number, function, count, frame, share.least, share.worth))
+
+    def _in_arena(self, shape: tuple[int, ...], dtype: DType, first: int, last: int) -> _Value:
+        value = _Value(shape, dtype, "arena", len(self.lives))
+        self.lives.append(Lifetime(value.bytes, first, last))
+        return value
+
+    def _operator_sizes(self, op: Operator, node: Node, values: Sequence[_Value]) -> dict[str, int]:
+        """The operator's own dimensions: from its operands, and from `dim` attributes."""
+        env: dict[str, int] = {}
+        given = {s.key: s for s in node.attrs}
+        for attribute in op.attributes:
+            expr = _attribute(attribute.name, given, attribute.default)
+            if attribute.type == "dim" and expr is not None:
+                env[attribute.name] = int(attribute_value(expr, self.env if attribute.name in given else env, None))
+        try:
+            bind_shapes([(o.type, v.shape) for o, v in zip(op.operands, values, strict=True)], env)
+        except ShapeMismatch as fault:
+            internal_error(f"'@{op.name}' at {node.span}: {fault.message}, which inference should have found")
+        return env
+
+    def _scalars(self, unit: Unit, node: Node, env: dict[str, int]) -> dict[str, int]:
+        """The attributes that are run-time parameters, as words of a frame."""
+        out: dict[str, int] = {}
+        given = {s.key: s for s in node.attrs}
+        defaults = {a.name: a.default for a in unit.op.attributes}
+        for name, dtype in unit.code.program.scalars:
+            expr = _attribute(name, given, defaults.get(name))
+            if expr is None:
+                internal_error(f"'@{unit.op.name}' has no value for its attribute '{name}'")
+            out[name] = slot_bits(attribute_value(expr, self.env if name in given else env, dtype), dtype)
+        return out
+
+
+def _attribute(name: str, given: Mapping[str, Setting], default: Expr | None) -> Expr | None:
+    value = given[name].value if name in given else default
+    if value is not None and not isinstance(value, Expr):
+        internal_error(f"the attribute '{name}' is no expression")
+    return value
+
+
+def _edges_of(node: Node) -> list[str]:
+    """The edges that a node reads, one for each operand: packed arguments are gone by now."""
+    out = []
+    for arg in node.args:
+        if not isinstance(arg, Edge):
+            internal_error(f"a packed argument of '@{node.op}' has come as far as the backend")
+        out.append(arg.name)
+    return out
+
+
+def _shape(buffer: Buffer, env: dict[str, int]) -> tuple[int, ...]:
+    return tuple(max(0, evaluate(d, env)) for d in buffer.shape)
+
+
+STATUS_BYTES = STATUS_WORDS * 8
