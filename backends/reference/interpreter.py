@@ -150,8 +150,8 @@ class Interpreter(Evaluator):
     def __init__(self, typed: TypedOperator, dims: Mapping[str, int], scalars: Mapping[str, Any], operands: Mapping[str, Array], wide: bool) -> None:
         super().__init__(dims, scalars, wide)
         self.typed = typed
-        self.boxes: dict[str, Box] = {n: self._box(t) for n, t in typed.tensors.items()}
         self.values: dict[str, Array] = {t.name: self._widened(np.asarray(operands[t.name])) for t in typed.operands}
+        self.boxes: dict[str, Box] = {n: self._box(t) for n, t in typed.tensors.items()}
         self.faults: list[ExecutionError] = []
         self.faulty: dict[str, Array] = {}
         """Of locals: 0, or one more than the place in `faults` of what went wrong there."""
@@ -172,8 +172,10 @@ class Interpreter(Evaluator):
     # ------------------------------------------------------------------------------------------------------------ definitions
 
     def _box(self, t: Tensor) -> Box:
+        if t.name in self.values:
+            return tuple((0, n) for n in self.values[t.name].shape)        # a `?` has no name
         box = tuple((evaluate_int(lo, self.dims), evaluate_int(hi, self.dims)) for lo, hi in t.shape)
-        if t.kind != "local" and any(hi < lo for lo, hi in box):
+        if t.kind == "result" and any(hi < lo for lo, hi in box):
             raise execution_error(t.span, f"'%{t.name}' would have the shape {[hi - lo for lo, hi in box]}")
         return tuple((lo, max(lo, hi)) for lo, hi in box)
 
@@ -211,7 +213,7 @@ class Interpreter(Evaluator):
             region = tuple(slice(lo - a, hi - a) for (lo, hi), (a, _) in zip(part, self.boxes[t.name], strict=True))
             self.target = (t, region)
             value = self._stored(self.eval(piece.value, frame), _dtype(piece.value), t.dtype)
-            goal = self.values[t.name][region]
+            goal = self.values[t.name][(*region, ...)]       # a view, of rank 0 as well
             np.copyto(goal, value, where=True if frame.mask is None else frame.mask)
 
     def _stored(self, value: Array, from_: DType, to: DType) -> Array:
@@ -232,7 +234,7 @@ class Interpreter(Evaluator):
         if tensor.name not in self.faulty:
             self.faulty[tensor.name] = np.zeros(_shape(self.boxes[tensor.name]), np.int32)
         self.faults.append(error)
-        there = self.faulty[tensor.name][region]
+        there = self.faulty[tensor.name][(*region, ...)]
         np.copyto(there, len(self.faults), where=f.to_root(positions) & (there == 0))
 
     # ------------------------------------------------------------------------------------------------------------------ reads
