@@ -157,7 +157,8 @@ class _Inference:
                 from pipelink_ir.grammar import parse_expr
                 given[name.strip()] = parse_expr(value, "<command line>")
             elif len(self.module.pipelines) == 1:
-                self.report.error("attribute", p.signature, f"the pipeline '@{p.name}' has no attribute '{name.strip()}'", (), did_you_mean(name.strip(), names))
+                self.report.error("attribute", p.signature, f"the pipeline '@{p.name}' has no attribute '{name.strip()}'", (),
+                                  did_you_mean(name.strip(), names))
         as_op = Operator(p.name, p.attributes, (), signature=p.signature)
         scope = Scope({}, {}, {}, {}, self.report, where=f"the pipeline '@{p.name}'")
         values = values_of(as_op, given, scope, {}, p.signature, self.report)
@@ -193,7 +194,8 @@ class _Inference:
                                   did_you_mean(o.type.dtype, DTYPES) or f"the dtypes are {', '.join(DTYPES)}")
             for d in o.type.dims:
                 if isinstance(d, IntLit) and d.value <= 0:
-                    self.report.error("shape", d.span, f"'%{o.name}' has a dimension of {d.value}", (), "a dimension that is written out is 1 or more; name one that may be 0")
+                    self.report.error("shape", d.span, f"'%{o.name}' has a dimension of {d.value}", (),
+                                      "a dimension that is written out is 1 or more; name one that may be 0")
                 if isinstance(d, Dots):
                     self.report.error("rank", d.span, f"'...' of '%{o.name}' has no meaning in a pipeline", (), "write the dimensions")
             if o.type.layout is not None and len(o.type.layout) != len(o.type.dims):
@@ -215,7 +217,8 @@ class _Inference:
                 self.report.error("rank", made.made, f"'%{r.name}' has {len(made.type.dims)} dimensions, but is declared with {len(r.type.dims)}", note,
                                   f"declare it {show_type(made.type)}")
             elif r.type.layout is not None and made.type.layout is not None and r.type.layout != made.type.layout:
-                self.report.error("layout", made.made, f"'%{r.name}' is {made.type.layout}, but is declared {r.type.layout}", note, f"declare it {show_type(made.type)}")
+                self.report.error("layout", made.made, f"'%{r.name}' is {made.type.layout}, but is declared {r.type.layout}", note,
+                                  f"declare it {show_type(made.type)}")
             else:
                 self._result_dims(r, made, frame, dims, note)
 
@@ -233,7 +236,8 @@ class _Inference:
             if (names_in(wanted) | names_in(got)) & frame.dynamic:
                 frame.conditions.append(Apply("==", (normal(wanted), normal(got)), span=want.span, dtype=BOOL))
                 continue
-            self.report.error("shape", made.made, f"dimension {k} of '%{r.name}' is {show(got)}, but is declared {show(want)}", note, f"declare it {show_type(made.type)}")
+            self.report.error("shape", made.made, f"dimension {k} of '%{r.name}' is {show(got)}, but is declared {show(want)}", note,
+                              f"declare it {show_type(made.type)}")
             return
 
     # -------------------------------------------------------------------------------------------------------------- nodes
@@ -320,7 +324,8 @@ class _Inference:
             new = specialise(op, binding, f"{op.name}.{k}")
         if new.graph is not None:
             if op.name in self.open:
-                self.report.error("cycle", n.op_span, f"'@{op.name}' is made of itself", [Note("declared here", op.signature)], "break the ring: a graph cannot call itself")
+                self.report.error("cycle", n.op_span, f"'@{op.name}' is made of itself", [Note("declared here", op.signature)],
+                                  "break the ring: a graph cannot call itself")
                 return None
             self.open.append(op.name)
             inferred = self._graph(new)
@@ -377,8 +382,7 @@ def _binding(op: Operator, match: Match, values: Values) -> Binding:
     own = {o.type.dtype for o in (*op.operands, *op.results)}
     dtypes = tuple(sorted((k, v) for k, v in match.dtypes.items() if k in own or k in values.dtypes))
     attributes = {a.name: a for a in op.attributes}
-    dims = {k: v for k, v in match.dims.items() if isinstance(v, IntLit)}
-    packed = tuple(sorted((n, p) for n, p in match.packed.items()))
+    dims: dict[str, Expr] = {k: v for k, v in match.dims.items() if isinstance(v, IntLit)}
     dots: tuple[Expr, ...] | None = None
     if match.dots is not None:
         names = fresh("D", len(match.dots), names_of(op))

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pipelink_ir.ir.affine import normal
 from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
 from pipelink_ir.ir.dtypes import BOOL, DTYPES, DType
+from pipelink_ir.ir.nodes import Attribute, Cast, Const, Expr, FloatLit, IntLit, Items, Name, Operator, Value
 from pipelink_ir.ir.scalar import fold
-from pipelink_ir.ir.nodes import Attribute, Cast, Const, Expr, FloatLit, IntLit, Name, Operator, Value
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import rebuild, substitute
 from pipelink_ir.passes.infer.expressions import Faulty, Scope, Unknown, coerce, settle, type_expr, type_index
@@ -63,7 +63,8 @@ def _value(op: Operator, a: Attribute, value: Value, scope: Scope, known: Mappin
     note = [Note(f"'@{op.name}' is declared here", op.signature)]
     span = value.span
     if not isinstance(value, Expr):
-        report.error("attribute", span, f"'{a.name}' is a {a.type}, this is a {'string' if not hasattr(value, 'items') else 'list'}", note, f"write '{a.name} = …'")
+        what = "list" if isinstance(value, Items) else "string"
+        report.error("attribute", span, f"'{a.name}' is a {a.type}, this is a {what}", note, f"write '{a.name} = …'")
         raise Faulty
     if isinstance(value, Name) and value.name in known and a.type in ("word", "dtype"):
         value = known[value.name]

@@ -83,10 +83,7 @@ class Matcher:
             pending += [(operand, g, argument, k, p, a) for k, p, a in pairs]
         if not self.match.ok:
             return None
-        self._bind(pending)
-        if self.match.ok:
-            self._where(values)
-        return self.match if self.match.ok else None
+        return self.match if self._bind(pending) and self._where(values) else None
 
     def _error(self, field_name: str, span: Span, message: str, notes: list[Note], help: str | None) -> None:
         self.report.error(field_name, span, message, [*notes, self.declared], help)
@@ -183,8 +180,9 @@ class Matcher:
         self.match.layouts.append((operand.type, a.type.layout))
         if want is None or a.type.layout is None or a.type.layout == want:
             return True
-        help = f"insert a transposition, '%t = @{a.type.layout.lower()}_to_{want.lower()}(%{a.name})' of std.image" if {a.type.layout, want} == {"NHWC", "NCHW"} \
-            else f"transpose '%{a.name}' to {want} first"
+        help = f"transpose '%{a.name}' to {want} first"
+        if {a.type.layout, want} == {"NHWC", "NCHW"}:
+            help = f"insert a transposition, '%t = @{a.type.layout.lower()}_to_{want.lower()}(%{a.name})' of std.image"
         self._error("layout", g.span, f"'%{a.name}' is {a.type.layout}, but '@{self.op.name}' takes {want} as '%{operand.name}'", [self._made(a)], help)
         return False
 
@@ -200,7 +198,8 @@ class Matcher:
             return [(k, p, d) for k, (p, d) in enumerate(zip(pattern, actual, strict=True))]
         at, rest = dots[0], len(pattern) - dots[0] - 1
         if len(actual) < len(pattern) - 1:
-            self._error("rank", g.span, f"'%{a.name}' has {len(actual)} dimensions, but '@{self.op.name}' takes at least {len(pattern) - 1} as '%{operand.name}'",
+            self._error("rank", g.span,
+                        f"'%{a.name}' has {len(actual)} dimensions, but '@{self.op.name}' takes at least {len(pattern) - 1} as '%{operand.name}'",
                         [self._made(a)], f"give a tensor of at least {len(pattern) - 1} dimensions")
             return None
         middle = actual[at:len(actual) - rest]
@@ -209,8 +208,8 @@ class Matcher:
             self.bound_by["..."] = a
         elif len(middle) != len(self.match.dots):
             other = self.bound_by["..."]
-            self._error("rank", g.span, f"'...' of '@{self.op.name}' stands for {len(self.match.dots)} dimensions in '%{other.name}' and for {len(middle)} in '%{a.name}'",
-                        [self._made(other), self._made(a)], "give tensors of one rank; there is no implicit broadcasting")
+            self._error("rank", g.span, f"'...' of '@{self.op.name}' stands for {len(self.match.dots)} dimensions in '%{other.name}' and for "
+                        f"{len(middle)} in '%{a.name}'", [self._made(other), self._made(a)], "give tensors of one rank; there is no implicit broadcasting")
             return None
         else:
             other = self.bound_by["..."]
@@ -247,7 +246,7 @@ class Matcher:
         back = len(a.type.dims) - axis
         return f"'{show(dims[-back])}'" if back < len(dims) - at else "'...'"
 
-    def _bind(self, pending: list[tuple[Operand, Given, Argument, int, Expr, Expr]]) -> None:
+    def _bind(self, pending: list[tuple[Operand, Given, Argument, int, Expr, Expr]]) -> bool:
         dims = self.match.dims
         while pending:
             rest: list[tuple[Operand, Given, Argument, int, Expr, Expr]] = []
@@ -261,7 +260,7 @@ class Matcher:
                     if not self._equal(actual, expected):
                         by = next((self.bound_by[n] for n in sorted(names_in(pattern)) if n in self.bound_by), None)
                         self._mismatch(operand, a, g, axis, actual, expected, by)
-                        return
+                        return False
                     continue
                 if isinstance(pattern, Name):
                     dims[pattern.name] = actual
@@ -277,12 +276,14 @@ class Matcher:
                 operand, g, a, axis, pattern, actual = rest[0]
                 self._error("shape", g.span, f"dimension {axis} of '%{a.name}' is {show(actual)}, which does not fit {self._pattern(operand, axis, a)} of "
                             f"'%{operand.name}' for any size", [self._made(a)], "give a tensor whose size divides, or pass the dimension as a 'dim' attribute")
-                return
+                return False
             pending = rest
+        return True
 
-    def _where(self, values: Values) -> None:
+    def _where(self, values: Values) -> bool:
         """Each condition of the operator: proven, an error, or left to the call."""
         names = {**self.match.dims, **values.scalars}
+        ok = True
         for w in self.op.where:
             condition = substitute(w, names)
             holds = closed(condition)
@@ -293,9 +294,10 @@ class Matcher:
                 self.report.error("shape", self.where, f"'@{self.op.name}' asks for '{show(w)}'" + (f", but here {got}" if got else ""),
                                   [Note("it asks for it here", w.span), *(self._made(self.bound_by[n]) for n in sorted(names_in(w)) if n in self.bound_by)],
                                   "change the shape or the attribute so that the condition holds")
-                self.match.ok = False
+                ok = False
             else:
                 self.match.conditions.append(replace(condition, span=w.span))
+        return ok
 
 
 def result_type(op: Operator, r: Operand, match: Match) -> TensorType:

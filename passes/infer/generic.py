@@ -19,7 +19,8 @@ def check_operator(op: Operator, report: Report) -> None:
     before = len(report.diagnostics)
     _check_signature(op, report)
     if op.compute is None and op.graph is None and op.kernel is None:
-        report.error("result", op.name_span, f"'@{op.name}' says nothing of what its results are", (), "add 'compute { … }', 'graph { … }' or 'kernel cuda \"file.cu\" { … }'")
+        report.error("result", op.name_span, f"'@{op.name}' says nothing of what its results are", (),
+                     "add 'compute { … }', 'graph { … }' or 'kernel cuda \"file.cu\" { … }'")
     if len(report.diagnostics) > before:
         return
     if op.compute is None:
@@ -44,7 +45,7 @@ def sample(op: Operator) -> Binding:
     allowed = contracts.dtypes(op)
     names = [n for n in contracts.words(allowed.value) if n in DTYPES] if allowed is not None else []
     variables = {t.type.dtype for t in (*op.operands, *op.results) if t.type.dtype not in DTYPES}
-    dtypes = {v: names[0] if names else "f32" for v in variables}
+    dtypes = dict.fromkeys(variables, names[0] if names else "f32")
     words: dict[str, str] = {}
     for a in op.attributes:
         default = a.default.name if isinstance(a.default, Name) else None
@@ -123,8 +124,8 @@ def _check_gradient(op: Operator, example: Operator, report: Report) -> None:
         # A local of the adjoint is read by it; what nobody reads is meant as an adjoint.
         if isinstance(d, Define) and d.tensor not in operands and d.tensor not in read:
             near = did_you_mean(d.tensor, operands, "%")
-            report.error("gradient", d.target, f"'%{d.tensor}' is the adjoint of no operand of '@{op.name}'", [Note(f"'@{op.name}' is declared here", op.signature)],
-                         near or f"adjoints are {', '.join('%' + n for n in operands)}")
+            report.error("gradient", d.target, f"'%{d.tensor}' is the adjoint of no operand of '@{op.name}'",
+                         [Note(f"'@{op.name}' is declared here", op.signature)], near or f"adjoints are {', '.join('%' + n for n in operands)}")
             ok = False
     if not ok:
         return

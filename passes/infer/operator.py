@@ -6,7 +6,7 @@ from dataclasses import replace
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Report, internal_error
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.nodes import Compute, Define, Let, Operand, Operator, Read
+from pipelink_ir.ir.nodes import Compute, Define, Expr, Let, Operand, Operator, Read
 from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.ir.walk import deep, rebuild, substitute
 from pipelink_ir.passes.infer.boxes import ZERO, Boxes, Inline
@@ -48,10 +48,11 @@ def infer_operator(op: Operator, report: Report, *, generic: bool = False) -> Ty
     if generic:
         contracts.check_keys(op, report)
     with deep():
-        return _infer_body(op, op.operands, op.results, op.compute, report, generic)
+        return _infer_body(op, op.compute, report, generic)
 
 
-def _infer_body(op: Operator, operands: tuple[Operand, ...], results: tuple[Operand, ...], body: Compute, report: Report, generic: bool) -> TypedOperator | None:
+def _infer_body(op: Operator, body: Compute, report: Report, generic: bool) -> TypedOperator | None:
+    operands, results = op.operands, op.results
     before = len(report.diagnostics)
 
     def failed() -> bool:
@@ -108,7 +109,7 @@ def _inline(body: Compute, drafts: Drafts, inline: Inline, report: Report) -> Co
     define = defines[0]
     names = [a.index for a in t.pieces[0].axes]
 
-    def put(e):  # type: ignore[no-untyped-def]
+    def put(e: Expr) -> Expr:
         e = rebuild(e, put)
         if isinstance(e, Read) and e.tensor == inline.name:
             return substitute(define.value, dict(zip(names, e.indices, strict=True)))

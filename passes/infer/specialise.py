@@ -305,7 +305,8 @@ def _scope_borders(op: Operator, packed: dict[str, Packed], rw: _Rewrite) -> lis
     for section in op.sections:
         for entry in section.entries:
             if section.name == "memory" and isinstance(entry, Setting) and entry.key == "border":
-                out += [Section("memory", (Scoped(name, (replace(entry, value=_value(entry.value, rw)),), span=entry.span),), span=entry.span) for name in packed]
+                border = replace(entry, value=_value(entry.value, rw))
+                out += [Section("memory", (Scoped(name, (border,), span=entry.span),), span=entry.span) for name in packed]
     return out
 
 
