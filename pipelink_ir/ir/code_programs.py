@@ -84,7 +84,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     "PL2001": _pair(_ADD, _act(body="  %y = @add(%x)\n"), _act(body="  %y = @add(%x, %x)\n")),
     "PL2101": _pair(_GAMMA, _act(body="  %y = @gamma(%x) {gama = 1.8}\n"), _act(body="  %y = @gamma(%x) {gamma = 1.8}\n")),
     "PL2201": _pair(_RELU, _act(params="%x: tensor<NxKxu8>"),
-                    _act(params="%x: tensor<NxKxu8>", body="  %f = @std.cast(%x) {to = f32}\n  %y = @relu(%f)\n")),
+                    _act(params="%x: tensor<NxKxu8>", body="  %f = @std.cast(%x) {U = f32}\n  %y = @relu(%f)\n")),
     "PL2301": _pair(_ADD, _act(params="%x: tensor<NxKxf32>, %b: tensor<Kxf32>", body="  %y = @add(%x, %b)\n"),
                     _act(params="%x: tensor<NxKxf32>, %b: tensor<NxKxf32>", body="  %y = @add(%x, %b)\n")),
     "PL2401": _pair(_ADD, _act(params="%x: tensor<NxKxf32>, %b: tensor<Nx(K + 1)xf32>", body="  %y = @add(%x, %b)\n"),

@@ -57,7 +57,7 @@ _TEXT: dict[str, tuple[str, str, str]] = {
     "PL2201": (
         "dtype", "element types that do not agree",
         "Nothing is converted on the way along an edge: a program that mixes bytes and floats by accident is wrong by a factor of 255. Write the "
-        "conversion, `@std.cast(%x) {to = f32}` in a pipeline or `f32(x)` in an expression. A type variable stands for one dtype in all operands, "
+        "conversion, `@std.cast(%x) {U = f32}` in a pipeline or `f32(x)` in an expression. A type variable stands for one dtype in all operands, "
         "and a filter or condition is a bool.",
     ),
     "PL2301": (
