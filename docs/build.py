@@ -17,6 +17,8 @@ from pipelink_ir.passes.pipeline import ALIASES, SECTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+STYLE = ("body{max-width:60em;margin:2em auto;font-family:sans-serif;line-height:1.5}pre{background:#f4f4f4;padding:.7em;overflow:auto}"
+         "td,th{padding:.2em .6em}img{max-width:100%}")
 NOTE = "<!-- written by docs/build.py: change the code, then `make docs` -->\n"
 
 
@@ -99,8 +101,7 @@ def render(folder: Path) -> int:
         to = folder / page.relative_to(ROOT).with_suffix(".html")
         to.parent.mkdir(parents=True, exist_ok=True)
         body = markdown.render(page.read_text(encoding="utf-8")).replace('.md"', '.html"').replace(".md#", ".html#")
-        style = "body{max-width:60em;margin:2em auto;font-family:sans-serif;line-height:1.5}pre{background:#f4f4f4;padding:.7em;overflow:auto}td,th{padding:.2em .6em}img{max-width:100%}"
-        to.write_text(f'<!doctype html><meta charset="utf-8"><title>{page.stem}</title><style>{style}</style>\n{body}', encoding="utf-8")
+        to.write_text(f'<!doctype html><meta charset="utf-8"><title>{page.stem}</title><style>{STYLE}</style>\n{body}', encoding="utf-8")
     return len(pages)
 
 

@@ -51,7 +51,7 @@ def _anchors(text: str) -> set[str]:
 def test_links(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     broken = []
-    for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
+    for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)):
         path, _, anchor = link.partition("#")
         if "://" in link:
             continue
