@@ -15,7 +15,7 @@ from pipelink_ir.ir import nodes
 from pipelink_ir.ir.diagnostics import Note, Report
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.functions import CONSTANTS, REDUCTIONS
-from pipelink_ir.ir.nodes import Apply, Axis, Const, Expr, IntLit, Name, Operand, Range, Read, Reduce, Section, Setting, Text, Value
+from pipelink_ir.ir.nodes import Apply, Axis, Const, Expr, IntLit, Name, Operand, Range, Read, Reduce, Section, Setting, Text
 from pipelink_ir.ir.source import Source, Span, elsewhere
 
 MAX_LEVELS = 1000
@@ -167,7 +167,7 @@ class Builder:
         row = REDUCTIONS.get(name.value)
         wanted = 2 if row and row.ranked else 1
         if len(args) != wanted and (row or not 1 <= len(args) <= 2):
-            text = f"'{name.value}' is of one expression and a rank, '({name.value}[…](e, r)'" if wanted == 2 else f"'{name.value}' is of one expression"
+            text = f"'{name.value}' is of one expression and a rank, '{name.value}[…](e, r)'" if wanted == 2 else f"'{name.value}' is of one expression"
             self.error(args[wanted].span if len(args) > wanted else span, f"{text}, not of {len(args)}")
         body = args[0] if args else IntLit(0, span=span)
         return Reduce(name.value, tuple(ranges), c[-5] if filtered else None, body, args[1] if len(args) > 1 else None, span=span)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.functions import RESERVED
@@ -22,14 +22,19 @@ MAX_INT = (1 << 63) - 1
 """The largest integer; 2**63 is let through, because a minus may stand before it."""
 
 
-class Token(NamedTuple):
-    """One token: `type` is a terminal of the grammar, `value` its text, the rest its place. The names are those that lark asks for."""
-
+class _TokenFields(NamedTuple):
     type: str
     value: str
     start_pos: int
     end_pos: int
-    line = column = end_line = end_column = None
+
+
+class Token(_TokenFields):
+    """One token: `type` is a terminal of the grammar, `value` its text, the rest its place. The names are those that lark asks for."""
+
+    __slots__ = ()
+    line: ClassVar[None] = None     # lines are counted only where a message is made
+    column = end_line = end_column = line
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +107,8 @@ class _Scanner:
         append, at, previous = tokens.append, 0, ""
         while True:
             mo = match(text, at)
-            assert mo is not None and mo.lastgroup is not None
-            kind = mo.lastgroup
+            assert mo is not None
+            kind = mo.lastgroup or ""
             start, at = mo.span(kind)
             if kind == "COMMENT":
                 self.comment(start, at)
@@ -218,7 +223,7 @@ class _Scanner:
 
     def number(self, value: str, start: int, end: int) -> None:
         if _INT.fullmatch(value):
-            if len(value) > 19 and len(value.lstrip("0")) > 19 or int(value) > MAX_INT + 1:
+            if (len(value) > 19 and len(value.lstrip("0")) > 19) or int(value) > MAX_INT + 1:
                 self.fault(start, end, "an integer beyond 64 bits", "write a float, 1e20, or a smaller integer")
             else:
                 self.out.tokens.append(Token("INT", value, start, end))
@@ -232,7 +237,7 @@ class _Scanner:
     def string(self, value: str, start: int, end: int) -> None:
         for mo in _ESCAPE.finditer(value) if "\\" in value else ():
             code = int(mo[1], 16) if mo[1] else 0
-            if mo[2] is not None and mo[2] not in _ESCAPES or code > 0x10FFFF or 0xD800 <= code < 0xE000:
+            if (mo[2] is not None and mo[2] not in _ESCAPES) or code > 0x10FFFF or 0xD800 <= code < 0xE000:
                 self.fault(start, end, f"'{mo[0]}' is no escape in a string", r'write \", \\, \n, \t or \u{1F600}', start + mo.start())
                 return
         self.out.tokens.append(Token("STRING", value, start, end))
@@ -291,4 +296,4 @@ def _no_number(value: str) -> tuple[str, str]:
 
 def _beyond_f64(value: str) -> bool:
     number = float(value)
-    return number in (float("inf"),) or number == 0 and re.match(r"[0.]*[1-9]", value) is not None
+    return number == float("inf") or (number == 0 and re.match(r"[0.]*[1-9]", value) is not None)
