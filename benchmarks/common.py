@@ -69,7 +69,7 @@ def pipelinkc() -> str:
 def empty_cache() -> Iterator[dict[str, str]]:
     """An environment in which every cache of the compiler is a folder that is empty, and is removed afterwards."""
     with tempfile.TemporaryDirectory() as folder:
-        yield {"XDG_CACHE_HOME": folder}
+        yield {"PIPELINK_CACHE_DIR": folder}
 
 
 def machine() -> dict[str, Any]:

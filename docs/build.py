@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pipelink_ir.grammar import parse
 from pipelink_ir.ir.codes import CODES
+from pipelink_ir.ir.environment import VARIABLES
 from pipelink_ir.ir.functions import FUNCTIONS, REDUCTIONS, TYPING
 from pipelink_ir.ir.nodes import Module, Operator
 from pipelink_ir.passes.manager import find_pass
@@ -68,6 +69,12 @@ def passes() -> str:
     return "\n".join(out) + "\n"
 
 
+def environment() -> str:
+    """Every environment variable that is read."""
+    out = [NOTE, "# Environment variables\n", "| variable | default | |", "|---|---|---|"]
+    return "\n".join([*out, *(f"| `{v.name}` | {v.default} | {v.doc} |" for v in VARIABLES)]) + "\n"
+
+
 def _signature(op: Operator, text: str) -> str:
     return " ".join(text[op.signature.start:op.signature.end].split())
 
@@ -86,7 +93,8 @@ def library() -> str:
     return "\n".join(out)
 
 
-GENERATED: dict[str, Callable[[], str]] = {"functions.md": functions, "errors.md": errors, "passes.md": passes, "std.md": library}
+GENERATED: dict[str, Callable[[], str]] = {"functions.md": functions, "errors.md": errors, "passes.md": passes, "std.md": library,
+                                           "environment.md": environment}
 
 
 def render(folder: Path) -> int:
