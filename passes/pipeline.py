@@ -46,8 +46,8 @@ ALIASES: dict[str, str] = {
     # What a program has to pass to be a right program.
     "frontend": "resolve,infer-types",
     "validate": "resolve,infer-types",
-    # The oracle runs what was written, as literally as it can: nothing that could hide a fault of a later pass from a comparison with it.
-    "reference": "resolve,infer-types,flatten",
+    # The oracle runs what was written, graphs included: a fault of any later pass shows in a comparison with it.
+    "reference": "resolve,infer-types",
     "cpu": "resolve,infer-types,flatten,simplify",
 }
 """Names for whole pipelines, usable in `--passes` wherever a pass is; the text is what `--passes` accepts."""
