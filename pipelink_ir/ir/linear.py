@@ -12,7 +12,10 @@ Vector = tuple[tuple[int, int], ...]
 """(variable, coefficient), sorted by variable, no zeros."""
 
 LIMIT = 160
-"""Most rows that an elimination may leave before it is given up."""
+"""Most rows that one step of an elimination may leave before it is given up."""
+
+EFFORT = 4000
+"""Most rows that all steps of an elimination may handle together."""
 
 
 class Rows:
@@ -61,7 +64,11 @@ def infeasible(rows: Rows) -> bool:
 
 def eliminate(rows: Rows, keep: Container[int]) -> Rows | None:
     """The rows that follow for the variables in `keep`; None when the effort is too great."""
+    effort = EFFORT
     while not rows.contradiction:
+        effort -= len(rows.of)
+        if effort < 0:
+            return None
         if (found := rows.equality(keep)) is not None:
             rows = _substitute(rows, *found)
             continue
