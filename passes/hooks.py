@@ -134,11 +134,11 @@ class CrashFile:
         error = describe_error(after)
         head = [f"// pipelinkc failed in the pass '{step.name}'. This is the program that the pass was given.",
                 *(f"//   {line}" for line in error.splitlines()), f"// To reproduce: {command}"]
-        written = _write_crash("\n".join(head) + "\n", before)
+        written = write_crash("\n".join(head) + "\n", before)
         raise InternalError(f"in the pass '{step.name}': {error}{written}") from after
 
 
-def _write_crash(head: str, module: Module) -> str:
+def write_crash(head: str, module: Module) -> str:
     """Write the file and say so; a second failure is told in words, it must not hide the first."""
     temporary = f".{CRASH_FILE}.{os.getpid()}"
     try:
@@ -155,7 +155,7 @@ def _write_crash(head: str, module: Module) -> str:
                 os.unlink(temporary)
     except OSError as error:
         return f"\n(no {CRASH_FILE}: {error.strerror or error})"
-    return f"\nThe program before the pass and the command to reproduce this are in {CRASH_FILE}"
+    return f"\nThe program that it was given and the command to reproduce this are in {CRASH_FILE}"
 
 
 def anchored(module: Module) -> Module:

@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from pipelink_ir.cli import console
+from pipelink_ir.cli.crash import crash_file
 from pipelink_ir.cli.pass_options import Watch, add_pass_options, settings, steps_of, watch
 from pipelink_ir.ir.diagnostics import Report, UsageError, did_you_mean
 
@@ -124,7 +125,8 @@ def _emit(module: Module, args: argparse.Namespace, target: Target, emit: str) -
         return print_module(module)
     name = pick_pipeline(module, args.pipeline)
     if emit in BACKEND_TEXTS:
-        return _text(load_module(target, module, name).artifacts[BACKEND_TEXTS[emit]])
+        with crash_file(module, [None, "--emit", emit, "--pipeline", name]):
+            return _text(load_module(target, module, name).artifacts[BACKEND_TEXTS[emit]])
     from pipelink_ir.cli import plan
     return plan.dot(module, name) if emit == "dot" else plan.json_text(module, name)
 
@@ -141,9 +143,9 @@ def _dump(module: Module, args: argparse.Namespace, target: Target, looking: Wat
     from pipelink_ir.runtime.compile import load_module, pick_pipeline
     for name in [pick_pipeline(module, args.pipeline)] if args.pipeline else [p.name for p in module.pipelines]:
         if target.texts:
-            artifacts = load_module(target, module, name).artifacts
-            for extension in target.texts:
-                if extension in artifacts:
+            with crash_file(module, [None, "--emit", "asm", "--pipeline", name]):
+                artifacts = load_module(target, module, name).artifacts
+                for extension in target.texts:
                     looking.dump.write(f"{name}.{extension}", artifacts[extension])
         looking.dump.write(f"{name}.plan.json", plan.json_text(module, name))
 

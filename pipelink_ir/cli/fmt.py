@@ -41,7 +41,7 @@ def _one(path: str, args: argparse.Namespace) -> bool:
     name = shown_path(path)
     data = read_bytes(path)
     new = format_text(data, name)
-    changed = new.encode("utf-8") != data
+    changed: bool = new.encode("utf-8") != data
     if args.diff:
         sys.stdout.write(_diff(data.decode("utf-8"), new, name))
     if args.check:

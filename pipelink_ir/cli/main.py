@@ -61,6 +61,9 @@ def _run(args: list[str]) -> int:
     except KeyboardInterrupt:
         console.say("pipelinkc: interrupted")
         return 130
+    except MemoryError as error:
+        console.say(f"pipelinkc: error: there is not enough memory: {' '.join(str(error).split()) or 'allocation failed'}")
+        return 1
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -16,13 +16,16 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.cli import console
-from pipelink_ir.cli.pass_options import add_pass_options, settings, steps_of, watch
+from pipelink_ir.cli.crash import crash_file
+from pipelink_ir.cli.pass_options import Watch, add_pass_options, settings, steps_of, watch
 from pipelink_ir.ir.diagnostics import UsageError
 
 if TYPE_CHECKING:
+    from pipelink_ir.backends.interface import Executable
     from pipelink_ir.runtime.bind import Bound
     from pipelink_ir.runtime.compile import Compiled, Results
 
@@ -48,25 +51,43 @@ def execute(args: argparse.Namespace) -> int:
     if "-" in (args.file, *args.inputs) and [args.file, *args.inputs].count("-") > 1:
         raise UsageError("standard input is asked for twice")
     outputs.check_paths([args.file, *inputs.paths])
-    times: dict[str, float] = {}
-    compiled = _compile(args, times)
+    clock = Clock()
+    compiled, looking = _compile(args, clock)
     console.report(compiled.diagnostics)
+    # What the arrays get wrong is told before the backend begins, which takes longer.
     outputs.check(compiled)
     arrays, origins = inputs.read(compiled)
     bound = compiled.bind(arrays, origins, args.copies)
-    start = time.perf_counter()
-    results = compiled.run(bound)
-    times["run"] = 1000 * (time.perf_counter() - start)
+    clock.lap("arrays")
+    with crash_file(compiled.module, _again(args)):
+        executable = compiled.executable
+        clock.lap("backend")
+        _dump(executable, compiled, looking)
+        results = compiled.run(bound)
+    clock.lap("run")
     if outputs.wanted:
         outputs.write(results, compiled)
     else:
         _summary(results)
+    clock.lap("results")
     if args.verbose:
-        _tell(compiled, bound, times)
+        _tell(compiled, bound, clock)
     return 0
 
 
-def _compile(args: argparse.Namespace, times: dict[str, float]) -> Compiled:
+@dataclass(slots=True)
+class Clock:
+    """Milliseconds of each part of the work."""
+
+    times: dict[str, float] = field(default_factory=dict)
+    _last: float = field(default_factory=time.perf_counter)
+
+    def lap(self, what: str) -> None:
+        now = time.perf_counter()
+        self.times[what], self._last = 1000 * (now - self._last), now
+
+
+def _compile(args: argparse.Namespace, clock: Clock) -> tuple[Compiled, Watch]:
     from pipelink_ir.runtime.compile import compile_module
     from pipelink_ir.runtime.sources import read_program
     from pipelink_ir.runtime.targets import parse_target
@@ -77,16 +98,28 @@ def _compile(args: argparse.Namespace, times: dict[str, float]) -> Compiled:
     if args.print_pipeline:
         from pipelink_ir.passes.manager import pipeline_text
         console.say(pipeline_text(steps))
+    module = read_program(args.file)
+    clock.lap("reading")
     try:
-        compiled = compile_module(read_program(args.file), target, args.pipeline, settings(args.set, "--set"), float64=args.float64, steps=steps,
-                                  hooks=looking.hooks, times=times)
+        compiled = compile_module(module, target, args.pipeline, settings(args.set, "--set"), float64=args.float64, steps=steps, hooks=looking.hooks)
     finally:
         looking.finish()
+    clock.lap("passes")
+    return compiled, looking
+
+
+def _again(args: argparse.Namespace) -> list[str | None]:
+    """The command that runs the file of a crash on the same arrays."""
+    flags = [("--target", args.target), ("--pipeline", args.pipeline), *(("--inputs", p) for p in args.inputs), *(("--in", p) for p in args.one_in)]
+    return ["run", None, *(text for flag, value in flags if value for text in (flag, value)), *(["--float64"] if args.float64 else [])]
+
+
+def _dump(executable: Executable, compiled: Compiled, looking: Watch) -> None:
+    """What the backend made, after the numbered programs."""
     if looking.dump is not None:
-        for extension, text in compiled.executable.artifacts.items():
+        for extension, text in executable.artifacts.items():
             if extension != "plir":
                 looking.dump.write(f"{compiled.pipeline.name}.{extension}", text)
-    return compiled
 
 
 def _summary(results: Results) -> None:
@@ -110,9 +143,9 @@ def _figures(array: Any) -> str:
     return said + (f"  NaN {nans}" if nans else "")
 
 
-def _tell(compiled: Compiled, bound: Bound, times: dict[str, float]) -> None:
+def _tell(compiled: Compiled, bound: Bound, clock: Clock) -> None:
     say = console.say
-    say(f"pipelinkc: @{compiled.pipeline.name} for {compiled.target.name}: " + ", ".join(f"{what} {ms:.1f} ms" for what, ms in times.items()))
+    say(f"pipelinkc: @{compiled.pipeline.name} for {compiled.target.name}: " + ", ".join(f"{what} {ms:.1f} ms" for what, ms in clock.times.items()))
     if bound.sizes:
         say("  sizes: " + ", ".join(f"{name} = {size}" for name, size in bound.sizes.items()))
     for what, value in getattr(compiled.executable, "statistics", {}).items():

@@ -2,13 +2,12 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipelink_ir.ir.diagnostics import Diagnostic, InternalError, Report, UsageError, did_you_mean
+from pipelink_ir.ir.diagnostics import Diagnostic, InternalError, ProgramError, Report, UsageError, did_you_mean
 from pipelink_ir.ir.nodes import Module, Operand, Pipeline
-from pipelink_ir.passes.manager import Hook, Step, parse_passes, run_passes, step
+from pipelink_ir.passes.manager import Hook, Step, describe_error, parse_passes, run_passes, step
 from pipelink_ir.runtime.attributes import with_attributes
 from pipelink_ir.runtime.bind import Bound, bind
 from pipelink_ir.runtime.sources import read_program
@@ -16,6 +15,8 @@ from pipelink_ir.runtime.targets import Target, load, parse_target
 
 if TYPE_CHECKING:
     from pipelink_ir.backends.interface import Executable
+
+R = TypeVar("R")
 
 
 class Results:
@@ -69,15 +70,48 @@ class Results:
         return "Results(" + ", ".join(f"{name}: {array.dtype}{list(array.shape)}" for name, array in self.items()) + ")"
 
 
+class Artifacts(Mapping[str, str | bytes]):
+    """The texts that lead to an executable, by extension; each is made when it is asked for."""
+
+    def __init__(self, module: Module, executable: Executable) -> None:
+        self._module, self._executable = module, executable
+
+    def __getitem__(self, extension: str) -> str | bytes:
+        if extension == "plir":
+            from pipelink_ir.grammar import print_module
+            return print_module(self._module)
+        if extension not in self:
+            raise KeyError(f"there is no artifact {extension!r}; there are {', '.join(self)}")
+        return self._executable.artifacts[extension]
+
+    def __contains__(self, extension: object) -> bool:
+        return extension == "plir" or extension in self._executable.artifacts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["plir", *(k for k in self._executable.artifacts if k != "plir")])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 class Compiled:
     """A pipeline that is ready to run: call it with one array for each input, by name.
 
     `module` is the program after all passes, `pipeline` its pipeline; `diagnostics` holds the warnings; `artifacts` every intermediate text by its
     extension (`plir`, `ll`, `s`, …)."""
 
-    def __init__(self, module: Module, pipeline: Pipeline, target: Target, executable: Executable, diagnostics: Sequence[Diagnostic]) -> None:
+    def __init__(self, module: Module, pipeline: Pipeline, target: Target, diagnostics: Sequence[Diagnostic], float64: bool = False) -> None:
         self.module, self.pipeline, self.target, self.diagnostics = module, pipeline, target, tuple(diagnostics)
-        self.executable = executable
+        self._float64, self._executable = float64, None
+
+    _executable: Executable | None
+
+    @property
+    def executable(self) -> Executable:
+        """What the backend made."""
+        if self._executable is None:
+            self._executable = load_module(self.target, self.module, self.pipeline.name, float64=self._float64)
+        return self._executable
 
     @property
     def inputs(self) -> tuple[Operand, ...]:
@@ -90,19 +124,15 @@ class Compiled:
         return self.pipeline.results
 
     @property
-    def artifacts(self) -> dict[str, str | bytes]:
+    def artifacts(self) -> Artifacts:
         """Every intermediate text or binary by its extension."""
-        from pipelink_ir.grammar import print_module
-        return {"plir": print_module(self.module), **{k: v for k, v in self.executable.artifacts.items() if k != "plir"}}
+        return Artifacts(self.module, self.executable)
 
     asm = artifacts
 
     def as_text(self, extension: str) -> str:
         """One of the artifacts as text."""
-        artifacts = self.artifacts
-        if extension not in artifacts:
-            raise KeyError(f"there is no artifact {extension!r}; there are {', '.join(artifacts)}")
-        value = artifacts[extension]
+        value = self.artifacts[extension]
         return value if isinstance(value, str) else value.decode("utf-8")
 
     def bind(self, arrays: Mapping[str, Any], origins: Mapping[str, str] | None = None, copies: str | None = None) -> Bound:
@@ -111,7 +141,8 @@ class Compiled:
 
     def run(self, bound: Bound) -> Results:
         """Run on arrays that were checked."""
-        return Results(self.executable(bound.arrays))
+        executable = self.executable
+        return Results(_ours(f"while running on '{self.target.name}'", lambda: executable(bound.arrays)))
 
     def __call__(self, /, **arrays: Any) -> Results:
         """Check the arrays and run. They are read where they are and never written; the results are fresh arrays of the caller's."""
@@ -131,18 +162,17 @@ def compile(program: str | os.PathLike[str], target: str | None = None, pipeline
         edge = pipelink_ir.compile("edge_gamma.plir")
         out = edge(img=frame)          # frame: float32 [N, H, W, 3]; out.out: float32 [N, H, W, 1]
     """
-    return compile_module(read(program), parse_target(target or "cpu"), pipeline, attributes, float64=float64)
+    compiled = compile_module(read(program), parse_target(target or "cpu"), pipeline, attributes, float64=float64)
+    _ = compiled.executable  # now, not at the first call
+    return compiled
 
 
 def read(program: str | os.PathLike[str]) -> Module:
     """Parse a file, or a text of several lines."""
-    path = os.fspath(program)
-    if not isinstance(path, str):
-        path = os.fsdecode(path)
     if isinstance(program, str) and "\n" in program:
         from pipelink_ir.grammar import parse
         return parse(program, "<text>")
-    return read_program(path)
+    return read_program(os.fsdecode(program))
 
 
 def pick_pipeline(module: Module, name: str | None) -> str:
@@ -168,28 +198,25 @@ def for_backend(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def compile_module(module: Module, target: Target, pipeline: str | None = None, attributes: Mapping[str, Any] | None = None, *, float64: bool = False,
-                   steps: Sequence[Step] | None = None, hooks: Sequence[Hook] = (), times: dict[str, float] | None = None) -> Compiled:
-    """Run the passes on a parsed program and load the result into its backend. `times` receives milliseconds."""
+                   steps: Sequence[Step] | None = None, hooks: Sequence[Hook] = ()) -> Compiled:
+    """Run the passes on a parsed program. The backend gets the result when it is first needed."""
     name = pick_pipeline(module, pipeline)
     module = with_attributes(module, name, attributes or {})
     report = Report()
-    start = time.perf_counter()
     module = run_passes(module, for_backend(parse_passes(target.passes) if steps is None else steps), report, hooks)
-    middle = time.perf_counter()
-    executable = load_module(target, module, name, float64=float64)
-    if times is not None:
-        times.update({"passes": 1000 * (middle - start), "backend": 1000 * (time.perf_counter() - middle)})
-    final = next(p for p in module.pipelines if p.name == name)
-    return Compiled(module, final, target, executable, report.diagnostics)
+    return Compiled(module, next(p for p in module.pipelines if p.name == name), target, report.diagnostics, float64)
 
 
 def load_module(target: Target, module: Module, pipeline: str, **options: Any) -> Executable:
-    """Load a module that has been through its passes; a fault in the backend is told as one of ours."""
-    from pipelink_ir.ir.diagnostics import ProgramError
+    """Load a module that has been through its passes."""
+    return _ours(f"in the backend '{target.name}'", lambda: load(target, module, pipeline, options))
+
+
+def _ours(where: str, do: Callable[[], R]) -> R:
+    """What a backend does; whatever it raises beyond what it should is told as a fault of ours."""
     try:
-        return load(target, module, pipeline, options)
-    except (ProgramError, UsageError, InternalError):
+        return do()
+    except (ProgramError, UsageError, MemoryError):
         raise
-    except Exception as error:  # whatever a backend raises beyond those is a fault of ours
-        from pipelink_ir.passes.manager import describe_error
-        raise InternalError(f"in the backend '{target.name}': {describe_error(error)}") from error
+    except Exception as error:
+        raise InternalError(f"{where}: {describe_error(error)}") from error
