@@ -22,7 +22,7 @@ OTHER_PYTHON = ("tests", "examples", "benchmarks", "docs")
 
 LINKS = frozenset({"grammar", "passes", "backends"})
 HEAVY = frozenset({"cupy", "llvmlite", "yaml", "ray", "PIL", "numpy", "ml_dtypes", "lark", "safetensors", "torch", "rich", "click"})
-MAY_IMPORT_HEAVY = ("backends", "grammar.engine")
+MAY_IMPORT_HEAVY = ("backends", "grammar.engine", "grammar.parser")
 """Modules that are themselves imported only when they are needed."""
 
 REFERENCE_MAY = ("ir", "grammar", "passes.resolve", "passes.infer", "backends.interface", "backends.reference")
