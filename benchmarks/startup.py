@@ -59,6 +59,14 @@ def compile_rows(nodes: int) -> list[Row]:
     return rows
 
 
+def command_row(nodes: int) -> Row:
+    """The whole command on a generated file: start, parse, passes, the verifier between them, print."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "generated.plir"
+        program.write_text(generated(nodes), encoding="utf-8")
+        return Row(f"pipelinkc FILE, {nodes} nodes", time_command([pipelinkc(), str(program), "-o", f"{folder}/out.plir"], 2))
+
+
 def run_rows() -> list[Row]:
     """The command on a frame of 1080p, with empty caches and with full ones."""
     program = ROOT / "tests" / "cases" / "edge_gamma.plir"
@@ -82,7 +90,7 @@ def main() -> int:
     rows = [Row("pipelinkc --help", time_command([pipelinkc(), "--help"], 15)), Row("python -c pass", time_command([sys.executable, "-c", "pass"], 15))]
     run_passes(parse(generated(10), "warm-up"), parse_passes("cpu"), Report())  # imports, the grammar
     for nodes in (1000, 10000):
-        rows += compile_rows(nodes)
+        rows += [*compile_rows(nodes), command_row(nodes)]
     rows += run_rows()
     report("startup", rows)
     return 0
