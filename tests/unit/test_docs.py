@@ -59,3 +59,38 @@ def test_links(page: Path) -> None:
         if not target.exists() or (anchor and anchor not in _anchors(target.read_text(encoding="utf-8"))):
             broken.append(link)
     assert not broken
+
+
+@pytest.fixture
+def shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a reader who saved the README's program as `shares.plir`, and has a `table.npy`."""
+    import numpy as np
+    program = next(p for place, p in PROGRAMS if place.startswith("README") and "@shares" in p)
+    (tmp_path / "shares.plir").write_text(program, encoding="utf-8")
+    np.save(tmp_path / "table.npy", np.random.default_rng(0).random((4, 3), np.float32))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+README_COMMANDS = re.findall(r"^    (pipelinkc .*?)(?: +#.*)?$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_the_readme_has_commands() -> None:
+    assert len(README_COMMANDS) >= 6
+
+
+@pytest.mark.parametrize("command", README_COMMANDS)
+def test_command_of_the_readme(command: str, shares: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from pipelink_ir.cli.main import main
+    assert main(command.split()[1:]) == 0
+    said = capsys.readouterr()
+    assert said.out + said.err or list(shares.glob("shares.npy"))
+
+
+def test_python_of_the_readme(shares: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import numpy as np
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
+    np.testing.assert_allclose(np.fromstring(capsys.readouterr().out.strip(" []\n"), sep=" "), [1, 1, 1, 1], rtol=1e-6)
