@@ -12,7 +12,9 @@ from tests.unit.cli.command import SCALE, Done
 
 
 @pytest.fixture
-def pipelinkc(capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+def pipelinkc(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Done]:
+    monkeypatch.chdir(tmp_path)
+
     def run(*args: Any) -> Done:
         capsys.readouterr()
         status = main([str(a) for a in args])
