@@ -13,6 +13,7 @@ import numpy as np
 
 from pipelink_ir.backends.reference.frame import Array
 from pipelink_ir.backends.reference.interpreter import evaluate_scalar, execution_error, run_operator
+from pipelink_ir.grammar.printer import print_module
 from pipelink_ir.ir import scalar
 from pipelink_ir.ir.diagnostics import Diagnostic, ExecutionError, ProgramError, Report, internal_error
 from pipelink_ir.ir.dtypes import BOOL, DTYPES, F32, F64, I64, DType
@@ -47,11 +48,11 @@ class ReferenceExecutable:
         if found is None:
             internal_error(f"there is no pipeline '@{pipeline}'")
         self.pipeline: Pipeline = found
-        self.artifacts: dict[str, str | bytes] = {}
+        self.artifacts: dict[str, str | bytes] = {"plir": print_module(module)}
         self.float64 = float64
         self._operators = {o.name: o for o in module.operators}
         self._typed = typed
-        self._check(self.pipeline.nodes)
+        self._check(self.pipeline.nodes, set())
 
     def __call__(self, arrays: Mapping[str, Any]) -> dict[str, Array]:
         """Run on arrays by input name, and values of the pipeline's attributes by theirs. Results are fresh arrays of the signature's dtypes."""
@@ -65,7 +66,7 @@ class ReferenceExecutable:
     def evaluate(self, arrays: Mapping[str, Any]) -> dict[str, Array]:
         """Results in compute types, before they are rounded to be stored: with `float64` those of f32 are float64."""
         scope = self._bind(arrays)
-        self._run(self.pipeline.nodes, scope)
+        self._run(self.pipeline.nodes, self.pipeline.results, scope)
         return {r.name: scope.edges[r.name] for r in self.pipeline.results}
 
     # ------------------------------------------------------------------------------------------------------------- binding
@@ -114,14 +115,15 @@ class ReferenceExecutable:
 
     # --------------------------------------------------------------------------------------------------------------- nodes
 
-    def _check(self, nodes: Sequence[Node | Alias], above: tuple[str, ...] = ()) -> None:
+    def _check(self, nodes: Sequence[Node | Alias], seen: set[str]) -> None:
         """Every operator can be interpreted; a kernel without a meaning cannot."""
         for n in nodes:
-            if isinstance(n, Alias) or n.op in above:
+            if isinstance(n, Alias) or n.op in seen:
                 continue
+            seen.add(n.op)
             op = self._operator(n)
             if op.graph is not None:
-                self._check(op.graph.nodes, (*above, n.op))
+                self._check(op.graph.nodes, seen)
             elif op.compute is None:
                 raise ProgramError([Diagnostic("PL9001", "error", f"'@{op.name}' is a kernel without a 'compute', so it cannot run here", n.op_span,
                                                help="write its meaning as 'compute { … }' beside the kernel")])
@@ -132,14 +134,19 @@ class ReferenceExecutable:
             internal_error(f"there is no operator '@{node.op}'")
         return op
 
-    def _run(self, nodes: Sequence[Node | Alias], scope: _Scope) -> None:
-        for n in nodes:
+    def _run(self, nodes: Sequence[Node | Alias], results: Sequence[Operand], scope: _Scope) -> None:
+        """Run the nodes; an edge that nobody reads any more is dropped."""
+        last = {name: k for k, n in enumerate(nodes) for name in _reads(n)} | dict.fromkeys((r.name for r in results), len(nodes))
+        for k, n in enumerate(nodes):
             if isinstance(n, Alias):
                 scope.edges[n.name.name] = scope.edges[n.of.name]
-                continue
-            op = self._operator(n)
-            results = self._call(n, op, [self._argument(a, n, scope) for a in n.args], scope)
-            scope.edges.update(zip((r.name for r in n.results), (results[r.name] for r in op.results), strict=True))
+            else:
+                op = self._operator(n)
+                values = self._call(n, op, [self._argument(a, n, scope) for a in n.args], scope)
+                scope.edges.update(zip((r.name for r in n.results), (values[r.name] for r in op.results), strict=True))
+            for name in _reads(n):
+                if last[name] == k:
+                    scope.edges.pop(name, None)
 
     def _argument(self, argument: object, node: Node, scope: _Scope) -> Array:
         if not isinstance(argument, Edge):
@@ -155,8 +162,13 @@ class ReferenceExecutable:
         self._bind_attributes(op.attributes, {a.name: a.default for a in op.attributes if a.default is not None and a.name not in given}, {}, inner, inner)
         if op.graph is None:
             return run_operator(self._typed(op), inner.dims, inner.scalars, inner.edges, wide=self.float64)
-        self._run(op.graph.nodes, inner)
+        self._run(op.graph.nodes, op.results, inner)
         return inner.edges
+
+
+def _reads(node: Node | Alias) -> list[str]:
+    """The edges that a node reads."""
+    return [node.of.name] if isinstance(node, Alias) else [a.name for a in node.args if isinstance(a, Edge)]
 
 
 def _bind_dims(operands: Sequence[Operand], shapes: Sequence[Sequence[int]], dims: dict[str, int], code: str, span: Span | None = None) -> None:

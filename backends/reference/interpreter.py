@@ -213,7 +213,7 @@ class Interpreter(Evaluator):
             region = tuple(slice(lo - a, hi - a) for (lo, hi), (a, _) in zip(part, self.boxes[t.name], strict=True))
             self.target = (t, region)
             value = self._stored(self.eval(piece.value, frame), _dtype(piece.value), t.dtype)
-            goal = self.values[t.name][(*region, ...)]       # a view, of rank 0 as well
+            goal = _view(self.values[t.name], region)
             np.copyto(goal, value, where=True if frame.mask is None else frame.mask)
 
     def _stored(self, value: Array, from_: DType, to: DType) -> Array:
@@ -234,7 +234,7 @@ class Interpreter(Evaluator):
         if tensor.name not in self.faulty:
             self.faulty[tensor.name] = np.zeros(_shape(self.boxes[tensor.name]), np.int32)
         self.faults.append(error)
-        there = self.faulty[tensor.name][(*region, ...)]
+        there = _view(self.faulty[tensor.name], region)
         np.copyto(there, len(self.faults), where=f.to_root(positions) & (there == 0))
 
     # ------------------------------------------------------------------------------------------------------------------ reads
@@ -391,6 +391,12 @@ def _dtype(e: Expr) -> DType:
 
 def _shape(box: Box) -> tuple[int, ...]:
     return tuple(hi - lo for lo, hi in box)
+
+
+def _view(a: Array, region: tuple[slice, ...]) -> Array:
+    """A part of an array to write to; an array also where its rank is 0."""
+    index: tuple[Any, ...] = (*region, ...)
+    return np.asarray(a[index])
 
 
 def _parts(box: Box) -> Iterator[Box]:

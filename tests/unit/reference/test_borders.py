@@ -39,7 +39,8 @@ def test_the_first_of_two_constants_wins(run_op: Op) -> None:
 
 def test_border_of_a_local(run_op: Op) -> None:
     sections = "memory { %x { border = replicate }, %d { border = constant(100) } }"
-    got = run_op("(%x: tensor<Wxf32>) -> (%y: tensor<Wxf32>)", "%d[w < W] = %x[w + 1] - %x[w]\n%y[w] = %d[w - 1] + %d[w + 1]", sections=sections, x=[1, 2, 4, 8])
+    body = "%d[w < W] = %x[w + 1] - %x[w]\n%y[w] = %d[w - 1] + %d[w + 1]"
+    got = run_op("(%x: tensor<Wxf32>) -> (%y: tensor<Wxf32>)", body, sections=sections, x=[1, 2, 4, 8])
     np.testing.assert_array_equal(got, [102, 5, 2, 104])
 
 
