@@ -27,6 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.diagnostics import Note, Report, internal_error
+from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import (
     Alias,
     Cast,
@@ -144,26 +145,8 @@ class _Flattener:
         """`after` names edges of laid out graphs by all edges that end them."""
         if not any(e.name in self.ends for e in node.after):
             return node
-        names: dict[str, Edge] = {}
-        for edge in node.after:
-            for end in self._ends(edge.name):
-                names.setdefault(end, Edge(end, span=edge.span))
+        names = {end: Edge(end, span=edge.span) for edge in node.after for end in self.ends.get(edge.name, (edge.name,))}
         return replace(node, after=tuple(names.values()))
-
-    def _ends(self, name: str) -> list[str]:
-        """The edges that end the graph that made `name`; those may have been made by graphs in turn."""
-        out: dict[str, None] = {}
-        todo, seen = [name], set[str]()
-        while todo:
-            one = todo.pop()
-            if one in seen:
-                continue
-            seen.add(one)
-            ends = [e for e in self.ends.get(one, ()) if e != one]
-            if one not in self.ends or one in self.ends[one]:
-                out[one] = None
-            todo += reversed(ends)
-        return list(out)
 
     # ------------------------------------------------------------------------------------------------------------- one graph
 
@@ -192,9 +175,12 @@ class _Flattener:
         """The value as an attribute of type `wanted` would hold it."""
         if wanted in ("dim", "bool"):
             return value
+        if isinstance(value, Cast) and value.to == wanted:
+            return replace(value, implicit=False) if value.implicit else value
         own = {a.name: a.type for a in self.of.attributes}
-        evident = (isinstance(value, Cast) and value.to == wanted) or (isinstance(value, Name) and own.get(value.name) == wanted)
-        return value if evident else Cast(wanted, value, span=value.span)
+        if isinstance(value, Name) and own.get(value.name) == wanted:
+            return value
+        return Cast(wanted, value, span=value.span, dtype=DTYPES[wanted].compute)
 
     def _mapped(self, item: Node | Alias, frame: _Frame) -> Node | Alias:
         """An item of a graph in terms of the pipeline."""
@@ -254,10 +240,12 @@ class _Flattener:
         return Section("plan", entries, span=whole.span) if entries else None
 
     def _close(self, frame: _Frame) -> None:
-        ends = tuple(frame.edges[s].name for s in frame.sinks)
-        for edge in frame.call.results:
-            if ends != (edge.name,):
-                self.ends[edge.name] = ends
+        """Graphs inside have been closed before, so their ends are known."""
+        inner = (frame.edges[s].name for s in frame.sinks)
+        ends = tuple({end: None for edge in inner for end in self.ends.get(edge, (edge,))})
+        for result in frame.call.results:
+            self.ends[result.name] = ends
+
 
 
 def _sinks(nodes: Sequence[Node | Alias]) -> tuple[str, ...]:

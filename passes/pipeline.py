@@ -22,7 +22,8 @@ SECTIONS: tuple[Section, ...] = (
         "resolve",
         # Needs full names. Everything below relies on operators that are specialised to their call and on `Node.types`.
         "infer-types",
-        # check-contracts goes here: it reports to the user, so it must see the nodes as they were written, before any is moved or merged.
+        # Reports to the user, so it must see the nodes as they were written, before any is moved or merged.
+        "check-contracts",
     )),
     Section("placing", (
         # place-devices, then lower-precision: both insert nodes (copies, casts), which what follows may clean up. lower-precision still sees
@@ -44,11 +45,11 @@ SECTIONS: tuple[Section, ...] = (
 ALIASES: dict[str, str] = {
     "none": "",
     # What a program has to pass to be a right program.
-    "frontend": "resolve,infer-types",
-    "validate": "resolve,infer-types",
+    "frontend": "resolve,infer-types,check-contracts",
+    "validate": "resolve,infer-types,check-contracts",
     # The oracle runs what was written, graphs included: a fault of any later pass shows in a comparison with it.
-    "reference": "resolve,infer-types",
-    "cpu": "resolve,infer-types,flatten,simplify",
+    "reference": "resolve,infer-types,check-contracts",
+    "cpu": "resolve,infer-types,check-contracts,flatten,simplify",
 }
 """Names for whole pipelines, usable in `--passes` wherever a pass is; the text is what `--passes` accepts."""
 

@@ -8,6 +8,7 @@ from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Attribute, Define, Dots, Dynamic, Expr, IntLit, Name, Operand, Operator, TensorType
 from pipelink_ir.ir.walk import walk
+from pipelink_ir.passes.contracts.declaration import check_declaration
 from pipelink_ir.passes.infer.operator import infer_operator, keep_typed
 from pipelink_ir.passes.infer.specialise import Binding, fresh, names_of, specialise
 
@@ -21,10 +22,8 @@ def check_operator(op: Operator, report: Report) -> None:
     if op.compute is None and op.graph is None and op.kernel is None:
         report.error("result", op.name_span, f"'@{op.name}' says nothing of what its results are", (),
                      "add 'compute { … }', 'graph { … }' or 'kernel cuda \"file.cu\" { … }'")
-    if len(report.diagnostics) > before:
-        return
-    if op.compute is None:
-        contracts.check_keys(op, report)
+    check_declaration(op, report)
+    if any(d.severity == "error" for d in report.diagnostics[before:]) or op.compute is None:
         return
     binding = sample(op)
     if binding == Binding() and not any(isinstance(d, Dynamic) for o in op.operands for d in o.type.dims):

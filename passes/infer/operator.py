@@ -45,8 +45,6 @@ def infer_operator(op: Operator, report: Report, *, generic: bool = False) -> Ty
     his fault and not that of a call with a small image."""
     if op.compute is None:
         internal_error(f"'@{op.name}' has no compute")
-    if generic:
-        contracts.check_keys(op, report)
     with deep():
         return _infer_body(op, op.compute, report, generic)
 

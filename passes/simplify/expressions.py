@@ -72,7 +72,7 @@ class Rewriter:
         new = self.simplify(e)
         if new is e or e.dtype is None or not e.dtype.is_float:
             return e
-        return new if is_literal(new) and float(2 * literal(new)) % 1 != 0 else e
+        return new if is_literal(new) and 2 * float(literal(new)) % 1 != 0 else e
 
     def _lazy(self, e: Apply, values: list[Expr | None]) -> Expr:
         if values[0] is not None:

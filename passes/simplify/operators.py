@@ -43,9 +43,8 @@ def simplify_operator(op: Operator) -> Operator:
     if op.compute is None:
         return op
     with deep():
-        op = _dimensions(op)
         body = _expressions(op, op.compute)
-        return _without_unread(op if body is op.compute else replace(op, compute=body))
+        return _without_unread(_dimensions(op if body is op.compute else replace(op, compute=body)))
 
 
 def _dimensions(op: Operator) -> Operator:

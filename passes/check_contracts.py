@@ -1,0 +1,207 @@
+"""Contracts along every edge, and against every target.
+
+Before and after are the same module: this pass only reports. For each pipeline it follows the edges in dependency order, through graph operators too,
+and compares what a producer promises with what a consumer asks for: alignment, contiguity, devices, range, colour, finiteness. For each target (those
+that the program declares, or `--target`) every operator must be buildable, or have a downgrade clause for exactly that target.
+
+Requires: types inferred, nodes in dependency order.
+Keeps: everything.
+Adds: nothing.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from pipelink_ir.ir import contracts
+from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
+from pipelink_ir.ir.dtypes import DTYPES
+from pipelink_ir.ir.nodes import Alias, Device, Edge, IntLit, Items, Module, Node, Operator, Pack, Pipeline, Section, Setting, Target
+from pipelink_ir.ir.source import Span
+from pipelink_ir.ir.targets import Arch, known_archs, parse_arch, requirements
+from pipelink_ir.passes.contracts.edges import EdgeCheck, Fact, declared_range, device_name, promises_of
+from pipelink_ir.passes.contracts.ranges import UNKNOWN, Interval, of_dtype, result_ranges
+from pipelink_ir.passes.infer.operator import typed_operator
+from pipelink_ir.passes.manager import register_pass
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the program is checked for."""
+
+    targets: tuple[str, ...] = ()
+    """Architectures that replace those that the program declares."""
+
+
+@register_pass("check-contracts", "memory, execution, semantic and compile contracts, along edges and for targets", Options, typed=True)
+def check_contracts(module: Module, options: Options, report: Report) -> Module:
+    """Check all contracts; see the page above."""
+    _Check(module, options, report).run()
+    return module
+
+
+@dataclass(frozen=True, slots=True)
+class _Build:
+    """One architecture that the program must build for, and the line that says so."""
+
+    arch: Arch
+    declared: Target | None
+
+
+@dataclass(slots=True)
+class _Check:
+    module: Module
+    options: Options
+    report: Report
+    operators: dict[str, Operator] = field(default_factory=dict)
+    builds: list[_Build] = field(default_factory=list)
+    graphs: dict[tuple[object, ...], tuple[Fact, ...]] = field(default_factory=dict)
+    ranges: dict[tuple[object, ...], dict[str, Interval]] = field(default_factory=dict)
+    built: set[str] = field(default_factory=set)
+
+    def run(self) -> None:
+        self.operators = {o.name: o for o in self.module.operators}
+        self._targets()
+        for p in self.module.pipelines:
+            self._pipeline(p)
+
+    def _targets(self) -> None:
+        for t in self.module.targets:
+            arch = self._arch(t)
+            if arch is not None and not self.options.targets:
+                self.builds.append(_Build(arch, t))
+        for name in self.options.targets:
+            arch = parse_arch(name)
+            if arch is not None:
+                self.builds.append(_Build(arch, None))
+
+    def _arch(self, t: Target) -> Arch | None:
+        found = next((s for s in t.settings if s.key == "arch"), None)
+        for s in t.settings:
+            if s.key != "arch":
+                self.report.error("target", s.key_span, f"a target has no key '{s.key}'", (), did_you_mean(s.key, ["arch"]) or "its key is 'arch'")
+        if found is None:
+            self.report.error("target", t.name_span, f"the target '@{t.name}' does not say its 'arch'", (), f"write 'target @{t.name} {{ arch = sm_90 }}'")
+            return None
+        name = contracts.describe(found.value).strip('"')
+        arch = parse_arch(name)
+        if arch is None:
+            self.report.error("target", found.span, f"'{name}' is no architecture that can be compiled for", (),
+                              did_you_mean(name, known_archs()) or f"known are {', '.join(known_archs())}")
+        return arch
+
+    # --------------------------------------------------------------------------------------------------------- scopes
+
+    def _pipeline(self, p: Pipeline) -> None:
+        facts = {o.name: Fact(o.name, o.span, None, range=of_dtype(DTYPES[o.type.dtype]) if o.type.dtype in DTYPES else UNKNOWN) for o in p.inputs}
+        self._device(p.device)
+        self._nodes(p.nodes, facts, p.device)
+        self._events(p)
+
+    def _nodes(self, nodes: tuple[Node | Alias, ...], facts: dict[str, Fact], device: Device | None) -> None:
+        for n in nodes:
+            if isinstance(n, Alias):
+                facts[n.name.name] = replace(facts[n.of.name], name=n.name.name)
+                continue
+            op = self.operators[n.op]
+            where = n.device or device
+            self._device(n.device)
+            args: list[Fact] = []
+            for operand, a in zip(op.operands, _edges(n), strict=True):
+                fact = facts[a.name]
+                EdgeCheck(op, operand.name, fact, a.span, where, self.report).run()
+                args.append(fact)
+            self._buildable(op, n)
+            for e, fact in zip(n.results, self._results(op, args, n, where), strict=True):
+                facts[e.name] = replace(fact, name=e.name, made=e.span, device=where)
+
+    def _results(self, op: Operator, args: list[Fact], n: Node, device: Device | None) -> tuple[Fact, ...]:
+        given = {o.name: declared_range(_scoped(op, o.name)) or f.range for o, f in zip(op.operands, args, strict=True)}
+        if op.graph is not None:
+            key = (op.name, tuple(given.values()), tuple(tuple(sorted((k, s.span.start) for k, s in f.promises.items())) for f in args), device)
+            inner = self.graphs.get(key)
+            if inner is None:
+                facts = {o.name: replace(f, range=given[o.name]) for o, f in zip(op.operands, args, strict=True)}
+                self._nodes(op.graph.nodes, facts, device)
+                inner = self.graphs[key] = tuple(facts[r.name] for r in op.results)
+            return tuple(self._own(op, r.name, f) for r, f in zip(op.results, inner, strict=True))
+        call = (op.name, tuple(given.values()))
+        ranges = self.ranges.get(call)
+        if ranges is None:
+            ranges = self.ranges[call] = result_ranges(typed_operator(op), given) if op.compute is not None else {}
+        return tuple(self._own(op, r.name, Fact(r.name, n.span, op, range=ranges.get(r.name, UNKNOWN))) for r in op.results)
+
+    @staticmethod
+    def _own(op: Operator, result: str, fact: Fact) -> Fact:
+        """A fact with the operator's own promises, which go before those of what it is made of."""
+        promises = {**fact.promises, **promises_of(op, result)}
+        declared = declared_range(promises.get("range"))
+        tightest = fact.range if declared is None or fact.range.within(declared) else declared
+        return replace(fact, maker=op, promises=promises, range=tightest)
+
+    # -------------------------------------------------------------------------------------------------------- targets
+
+    def _device(self, d: Device | None) -> None:
+        if d is None or d.kind != "cuda" or not self.module.targets:
+            return
+        archs = [self._kind(t) for t in self.module.targets]
+        if "cuda" not in archs and None not in archs:
+            self.report.error("device", d.span, f"no target of this program has {device_name(d)}", [Note("a target", t.span) for t in self.module.targets],
+                              "place the node on 'cpu', or declare a target with a CUDA architecture")
+
+    @staticmethod
+    def _kind(t: Target) -> str | None:
+        found = next((s for s in t.settings if s.key == "arch"), None)
+        arch = parse_arch(contracts.describe(found.value).strip('"')) if found is not None else None
+        return arch.kind if arch is not None else None
+
+    def _buildable(self, op: Operator, n: Node) -> None:
+        """Whether every target can have this operator, by itself or through a downgrade clause."""
+        if op.name in self.built:
+            return
+        self.built.add(op.name)
+        found = contracts.setting(op, "compile", "arch")
+        needs = requirements(found.setting.value) if found is not None else None
+        for b in self.builds:
+            policy = next((d for d in op.downgrades if parse_arch(d.target) == b.arch), None)
+            notes = [Note(f"the target '@{b.declared.name}'", b.declared.span)] if b.declared is not None else []
+            if policy is not None and policy.settings is None:
+                self.report.error("downgrade", n.op_span, f"'@{op.name}' is unsupported on {b.arch}", [Note("it says so here", policy.span), *notes],
+                                  f"drop the target, or give a policy for {b.arch}")
+            elif policy is None and needs is not None and not any(r.admits(b.arch) for r in needs):
+                assert found is not None
+                wanted = contracts.describe(found.setting.value).strip('"')
+                self.report.error("arch", n.op_span, f"'@{op.name}' needs {wanted}, but is built for {b.arch}",
+                                  [Note("it asks for it here", found.setting.span), *notes],
+                                  f"add 'downgrade {b.arch} {{ dtype = … }}' to '@{op.name}', or drop the target")
+
+    # ----------------------------------------------------------------------------------------------------------- plans
+
+    def _events(self, p: Pipeline) -> None:
+        """A `wait` needs somebody who records the event."""
+        recorded: dict[int, Span] = {}
+        for n in p.nodes:
+            for s in _plan(n, "record"):
+                for v in s.value.items if isinstance(s.value, Items) else (s.value,):
+                    if isinstance(v, IntLit):
+                        recorded[v.value] = s.span
+        for n in p.nodes:
+            for s in _plan(n, "wait"):
+                for v in s.value.items if isinstance(s.value, Items) else (s.value,):
+                    if isinstance(v, IntLit) and v.value not in recorded:
+                        known = ", ".join(map(str, sorted(recorded))) or "none"
+                        self.report.error("dependency", s.span, f"nobody records event {v.value}", (),
+                                          f"recorded are {known}; add 'record = {v.value}' to the node it waits for")
+
+
+def _edges(n: Node) -> tuple[Edge, ...]:
+    return tuple(e for a in n.args for e in (a.items if isinstance(a, Pack) else (a,)))
+
+
+def _scoped(op: Operator, operand: str) -> Setting | None:
+    found = contracts.setting(op, "semantic", "range", operand)
+    return found.setting if found is not None and found.scoped else None
+
+
+def _plan(n: Node | Alias, key: str) -> list[Setting]:
+    plan: Section | None = n.plan if isinstance(n, Node) else None
+    return [s for s in plan.entries if isinstance(s, Setting) and s.key == key] if plan is not None else []

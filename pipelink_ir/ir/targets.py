@@ -1,0 +1,83 @@
+"""Targets by name: CUDA architectures, the CPU, the reference; and what an operator's `arch` asks of them."""
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from pipelink_ir.ir.nodes import Expr, Items, Name, Text, Value
+
+KNOWN_SM = (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 103, 107, 110, 120, 121)
+"""Compute capabilities that have existed, as `sm_NN`."""
+
+LIBRARIES = {
+    "generated": "code that this compiler emits", "cublaslt": "matrix products of NVIDIA", "cudnn": "attention and convolution of NVIDIA",
+    "nccl": "collectives of NVIDIA", "cusparselt": "sparse matrix products of NVIDIA", "cufft": "Fourier transforms of NVIDIA",
+}
+"""Libraries that `library` may name."""
+
+TOOLCHAINS = ("nvrtc", "nvcc", "hiprtc")
+
+
+@dataclass(frozen=True, slots=True)
+class Arch:
+    """A target: `kind` is `cuda`, `cpu` or `reference`; `sm` is 75 for sm_75."""
+
+    kind: str
+    sm: int = 0
+    suffix: str = ""
+
+    def __str__(self) -> str:
+        return f"sm_{self.sm}{self.suffix}" if self.kind == "cuda" else self.kind
+
+
+def parse_arch(name: str) -> Arch | None:
+    """`sm_90`, `sm_90a`, `cpu`, `reference`; None for anything else, also for a number that no device has."""
+    if name in ("cpu", "reference"):
+        return Arch(name)
+    m = re.fullmatch(r"sm_(\d+)([af]?)", name)
+    return Arch("cuda", int(m[1]), m[2]) if m and int(m[1]) in KNOWN_SM else None
+
+
+def known_archs() -> list[str]:
+    """Names for messages."""
+    return [*(f"sm_{n}" for n in KNOWN_SM if n >= 75), "cpu", "reference"]
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One alternative of an `arch` key: an exact architecture, or all from one on."""
+
+    compare: str
+    arch: Arch
+
+    def admits(self, target: Arch) -> bool:
+        if target.kind != "cuda":
+            return True
+        match self.compare:
+            case ">=":
+                return target.sm >= self.arch.sm
+            case ">":
+                return target.sm > self.arch.sm
+            case "<=":
+                return target.sm <= self.arch.sm
+            case "<":
+                return target.sm < self.arch.sm
+        return target.sm == self.arch.sm
+
+
+def requirements(value: Value) -> list[Requirement] | None:
+    """The alternatives of an `arch` value: `">= sm_80"`, `sm_90`, `[sm_80, sm_90]`; None if it is none of these."""
+    if isinstance(value, Items):
+        out: list[Requirement] = []
+        for item in value.items:
+            one = requirements(item)
+            if one is None:
+                return None
+            out += one
+        return out
+    text = value.value if isinstance(value, Text) else value.name if isinstance(value, Name) else None
+    if text is None or (isinstance(value, Expr) and not isinstance(value, Name)):
+        return None
+    m = re.fullmatch(r"\s*(>=|<=|>|<|==)?\s*(\w+)\s*", text)
+    arch = parse_arch(m[2]) if m else None
+    return [Requirement(m[1] or "==", arch)] if m and arch is not None else None
