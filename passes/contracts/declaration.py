@@ -263,10 +263,9 @@ def _check_downgrade(op: Operator, d: Downgrade, report: Report) -> None:
         elif s.key == "block":
             continue
         elif s.key not in labels:
-            known = [*labels, *DOWNGRADE_KEYS]
+            offered = f"its labels are {', '.join(sorted(labels))}" if labels else f"keys of a policy are {', '.join(DOWNGRADE_KEYS)}"
             report.error("downgrade", s.key_span, f"'@{op.name}' has no node with the label '{s.key}'", [_declared(op)],
-                         did_you_mean(s.key,
-                                      known) or (f"its labels are {', '.join(sorted(labels))}" if labels else f"keys of a policy are {', '.join(DOWNGRADE_KEYS)}"))
+                         did_you_mean(s.key, [*labels, *DOWNGRADE_KEYS]) or offered)
         else:
             _check_policy_dtype(op, s, report)
 
