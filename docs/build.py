@@ -14,6 +14,7 @@ from pipelink_ir.ir.environment import VARIABLES
 from pipelink_ir.ir.functions import FUNCTIONS, REDUCTIONS, TYPING
 from pipelink_ir.ir.nodes import Module, Operator
 from pipelink_ir.passes.manager import find_pass
+from pipelink_ir.passes.options import explain_options
 from pipelink_ir.passes.pipeline import ALIASES, SECTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,6 +65,8 @@ def passes() -> str:
             found = find_pass(name)
             doc = sys.modules[found.function.__module__].__doc__ or ""
             out += [f"### {name}\n", f"{found.description[0].upper()}{found.description[1:]}.\n", "```text", doc.strip(), "```\n"]
+            options = explain_options(found.options)
+            out += ["Options:\n", *(f"- `{key}={default}`: {said}" for key, default, said in options), ""] if options else []
     out += ["## Whole pipelines\n", "Usable wherever a pass is.\n", "| name | passes |", "|---|---|"]
     out += [f"| `{name}` | {_code(text)} |" for name, text in ALIASES.items()]
     return "\n".join(out) + "\n"

@@ -1,6 +1,7 @@
 """The text of pipelines: `a,b{key=value,list=[1,2],path="a,b"}`, and values from text by the type of the field they are for."""
 from __future__ import annotations
 
+import dataclasses
 import re
 import types
 import typing
@@ -153,3 +154,17 @@ def write_option(value: Any) -> str:
         return "none"
     text = str(value)
     return text if _WORD.fullmatch(text) else f'"{text}"'
+
+
+def explain_options(options: type[Any]) -> list[tuple[str, str, str]]:
+    """Of every option: its name, its default as text, and the docstring below its field."""
+    import ast
+    import inspect
+    tree = ast.parse(inspect.getsource(options)).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    said: dict[str, str] = {}
+    for field, below in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            said[field.target.id] = inspect.cleandoc(str(below.value.value))
+    default = options()
+    return [(f.name, write_option(getattr(default, f.name)), said.get(f.name, "")) for f in dataclasses.fields(options)]

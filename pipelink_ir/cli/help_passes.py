@@ -3,10 +3,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from dataclasses import fields
 
 from pipelink_ir.passes.manager import find_pass
-from pipelink_ir.passes.options import write_option
+from pipelink_ir.passes.options import explain_options
 from pipelink_ir.passes.pipeline import ALIASES, SECTIONS, module_of
 
 
@@ -22,6 +21,5 @@ def one_pass(name: str) -> str:
     """A pass: its line, its page and its options."""
     found = find_pass(name, "--help-passes: ")
     page = inspect.cleandoc(importlib.import_module(module_of(name)).__doc__ or "")
-    default = found.options()
-    options = [f"  {f.name}={write_option(getattr(default, f.name))}" for f in fields(found.options)]
+    options = [f"  {f'{key}={default}':<20} {said}" for key, default, said in explain_options(found.options)]
     return "\n".join([f"{name}: {found.description}", "", page, "", "options:" if options else "no options", *options])
