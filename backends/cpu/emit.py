@@ -225,7 +225,8 @@ def _finish(emitter: _Emitter, head: str, result: str) -> None:
 def _emit_kernel(module: IRModule, kernel: Kernel, symbol: str) -> None:
     emitter = _start(module, kernel)
     loop = kernel.loop
-    _block(emitter, kernel.body[:-1] if loop else kernel.body)
+    for stmt in kernel.body[:-1] if loop else kernel.body:
+        _stmt(emitter, stmt)
     if loop:
         _parallel(emitter, loop)
     _finish(emitter, f"define void @{symbol}(ptr noundef nonnull %frame, i64 noundef %begin, i64 noundef %end) nounwind", "void")
@@ -235,7 +236,8 @@ def _emit_count(module: IRModule, kernel: Kernel, symbol: str) -> None:
     """max(0, ceil((hi - lo) / step))."""
     emitter, loop = _start(module, kernel), kernel.loop
     assert loop is not None
-    _block(emitter, kernel.body[:-1])
+    for stmt in kernel.body[:-1]:
+        _stmt(emitter, stmt)
     b = emitter.body
     lo, hi, step = (_index(emitter, e) for e in (loop.lo, loop.hi, loop.step))
     one = b.const("i64", 1)

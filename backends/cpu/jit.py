@@ -109,6 +109,14 @@ def compile_object(text: str, target: Target) -> bytes:
     return code
 
 
+def optimised(text: str, target: Target) -> str:
+    """A module as LLVM leaves it, for reading."""
+    with _lock:
+        module = parse(text)
+        optimise(module, target)
+        return str(module)
+
+
 def assembly(text: str, target: Target) -> str:
     """The assembly of a module, for reading."""
     with _lock:

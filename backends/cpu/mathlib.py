@@ -265,11 +265,10 @@ TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1
 def _tanh(b: Body, x: Value) -> Value:
     a = b.fabs(x)
     z = b.mul(x, x)
-    small = b.fma(b.mul(b.poly(z, TANH), z), x, x)
+    small = b.fma(b.mul(b.poly(z, TANH), z), a, a)
     e = b.call("exp.f32", b.add(a, a))
     large = b.sub(b.like(x, 1.0), b.div(b.like(x, 2.0), b.add(e, b.like(x, 1.0))))
-    large = b.intrinsic("copysign", large, x)
-    y = b.select(b.compare("olt", a, b.like(x, 0.625)), small, large)
+    y = b.intrinsic("copysign", b.select(b.compare("olt", a, b.like(x, 0.625)), small, large), x)
     return b.select(b.isnan(x), x, y)
 
 

@@ -83,12 +83,24 @@ def _after_fork() -> None:
     _pool, _pool_lock = None, threading.Lock()
 
 
-def _at_exit() -> None:
-    if _pool is not None:
-        _pool.stop()
+def start(threads: int) -> int:
+    """A pool in which a caller and `threads` - 1 workers run; its address."""
+    pool = _current()
+    if len(pool.threads) < threads - 1:
+        pool.grow(threads - 1)
+    return pool.address
 
 
-atexit.register(_at_exit)
+def shut_down() -> None:
+    """End the workers. No call may be running; the next one makes a new pool."""
+    global _pool
+    with _pool_lock:
+        old, _pool = _pool, None
+    if old is not None:
+        old.stop()
+
+
+atexit.register(shut_down)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
@@ -97,7 +109,4 @@ def run_plan(steps: int, count: int, status: int) -> int:
     """Run the `count` steps at the address `steps` (layout in `driver.py`), loops on as many threads as the environment allows. The number of the step
     that wrote to the status block, -1 if none did."""
     threads = environment.num_threads()
-    pool = _current()
-    if len(pool.threads) < threads - 1:
-        pool.grow(threads - 1)
-    return int(_driver().run(steps, count, pool.address, threads, status))
+    return int(_driver().run(steps, count, start(threads), threads, status))
