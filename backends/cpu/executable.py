@@ -164,8 +164,8 @@ class CpuExecutable:
         return [unit.code.program for unit in self.units.values()]
 
     def _loops(self) -> str:
-        from pipelink_ir.backends.loops.show import show
-        return "\n".join(show(p) for p in self._programs())
+        from pipelink_ir.backends.loops.print import program_text
+        return "\n".join(program_text(p) for p in self._programs())
 
     def _llvm(self) -> str:
         """All operators as one module."""
