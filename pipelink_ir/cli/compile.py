@@ -120,13 +120,13 @@ def _compile(args: argparse.Namespace, target: Target, emit: str, steps: tuple[S
 def _emit(module: Module, args: argparse.Namespace, target: Target, emit: str) -> str:
     """The text that was asked for."""
     from pipelink_ir.grammar import print_module
-    from pipelink_ir.runtime.compile import load_module, pick_pipeline
+    from pipelink_ir.runtime.compile import Artifacts, load_module, pick_pipeline
     if emit == "plir":
         return print_module(module)
     name = pick_pipeline(module, args.pipeline)
     if emit in BACKEND_TEXTS:
         with crash_file(module, [None, "--emit", emit, "--pipeline", name]):
-            return _text(load_module(target, module, name).artifacts[BACKEND_TEXTS[emit]])
+            return _text(Artifacts(module, load_module(target, module, name))[BACKEND_TEXTS[emit]])
     from pipelink_ir.cli import plan
     return plan.dot(module, name) if emit == "dot" else plan.json_text(module, name)
 
@@ -140,11 +140,11 @@ def _dump(module: Module, args: argparse.Namespace, target: Target, looking: Wat
     if looking.dump is None or args.stop_after or args.passes is not None:
         return
     from pipelink_ir.cli import plan
-    from pipelink_ir.runtime.compile import load_module, pick_pipeline
+    from pipelink_ir.runtime.compile import Artifacts, load_module, pick_pipeline
     for name in [pick_pipeline(module, args.pipeline)] if args.pipeline else [p.name for p in module.pipelines]:
         if target.texts:
             with crash_file(module, [None, "--emit", "asm", "--pipeline", name]):
-                artifacts = load_module(target, module, name).artifacts
+                artifacts = Artifacts(module, load_module(target, module, name))
                 for extension in target.texts:
                     looking.dump.write(f"{name}.{extension}", artifacts[extension])
         looking.dump.write(f"{name}.plan.json", plan.json_text(module, name))

@@ -25,7 +25,6 @@ from pipelink_ir.cli.pass_options import Watch, add_pass_options, settings, step
 from pipelink_ir.ir.diagnostics import UsageError
 
 if TYPE_CHECKING:
-    from pipelink_ir.backends.interface import Executable
     from pipelink_ir.runtime.bind import Bound
     from pipelink_ir.runtime.compile import Compiled, Results
 
@@ -60,9 +59,9 @@ def execute(args: argparse.Namespace) -> int:
     bound = compiled.bind(arrays, origins, args.copies)
     clock.lap("arrays")
     with crash_file(compiled.module, _again(args)):
-        executable = compiled.executable
+        _ = compiled.executable
         clock.lap("backend")
-        _dump(executable, compiled, looking)
+        _dump(compiled, looking)
         results = compiled.run(bound)
     clock.lap("run")
     if outputs.wanted:
@@ -114,10 +113,10 @@ def _again(args: argparse.Namespace) -> list[str | None]:
     return ["run", None, *(text for flag, value in flags if value for text in (flag, value)), *(["--float64"] if args.float64 else [])]
 
 
-def _dump(executable: Executable, compiled: Compiled, looking: Watch) -> None:
+def _dump(compiled: Compiled, looking: Watch) -> None:
     """What the backend made, after the numbered programs."""
     if looking.dump is not None:
-        for extension, text in executable.artifacts.items():
+        for extension, text in compiled.artifacts.items():
             if extension != "plir":
                 looking.dump.write(f"{compiled.pipeline.name}.{extension}", text)
 

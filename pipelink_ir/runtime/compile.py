@@ -82,7 +82,7 @@ class Artifacts(Mapping[str, str | bytes]):
             return print_module(self._module)
         if extension not in self:
             raise KeyError(f"there is no artifact {extension!r}; there are {', '.join(self)}")
-        return self._executable.artifacts[extension]
+        return _ours(f"while making '{extension}'", lambda: self._executable.artifacts[extension])
 
     def __contains__(self, extension: object) -> bool:
         return extension == "plir" or extension in self._executable.artifacts
