@@ -242,8 +242,10 @@ class Program:
     sites: tuple[Site, ...]
 
 
-PRIMITIVES = frozenset("and or not == != < <= > >= + - * / neg min max fmin fmax abs sign floordiv mod quot rest floor ceil round fma sqrt rsqrt "
-                       "exp exp2 expm1 log log2 log1p pow sin cos tan tanh erf atan2 isnan isinf".split())
+PRIMITIVES = frozenset(
+    ("and", "or", "not", "==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "neg", "min", "max", "fmin", "fmax", "abs", "sign", "floordiv", "mod",
+     "quot", "rest", "floor", "ceil", "round", "fma", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "pow", "sin", "cos", "tan", "tanh",
+     "erf", "atan2", "isnan", "isinf"))
 """Every `Op.fn` that an emitter has to know."""
 
 

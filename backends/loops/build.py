@@ -1,0 +1,86 @@
+"""`build`: a typed operator as a program of the loop-level form, by the default schedule.
+
+`place.py` says where each local lives and what is computed together; `nests.py` and `recur.py` write the loops; `lower.py`, `reads.py`, `reduce.py` and
+`rank.py` the values; `tidy.py` cleans up.
+"""
+from __future__ import annotations
+
+from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.emit import i64
+from pipelink_ir.backends.loops.lower import Lowering, Sites
+from pipelink_ir.backends.loops.nests import kernel_body
+from pipelink_ir.backends.loops.place import plan
+from pipelink_ir.backends.loops.recur import recurrence_body
+from pipelink_ir.backends.loops.tidy import tidy
+from pipelink_ir.ir.diagnostics import internal_error
+from pipelink_ir.ir.dtypes import I64, DType
+from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name
+from pipelink_ir.ir.typed import Tensor, TypedOperator
+from pipelink_ir.ir.walk import deep
+
+
+def build(op: TypedOperator) -> form.Program:
+    """The kernels that compute all results of an operator from its operands."""
+    with deep():
+        return _Builder(op).run()
+
+
+class _Builder:
+    def __init__(self, op: TypedOperator) -> None:
+        self.op, self.plan, self.sites = op, plan(op), Sites()
+        self.kernels: list[form.Kernel] = []
+
+    def run(self) -> form.Program:
+        op = self.op
+        groups = {n: g for g in op.order for n in g.tensors}
+        for step in self.plan.steps:
+            if step.recurrence:
+                self._close(recurrence_body(op, self.plan, self.sites, groups[step.tensors[0]]), step.tensors[0])
+                continue
+            tensors = [op.tensors[n] for n in step.tensors]
+            if len(tensors) > 1:
+                self._close(kernel_body(op, self.plan, self.sites, [(t, t.pieces[0]) for t in tensors]), tensors[0].name)
+                continue
+            for k, piece in enumerate(tensors[0].pieces):
+                name = tensors[0].name if len(tensors[0].pieces) == 1 else f"{tensors[0].name}.{k}"
+                self._close(kernel_body(op, self.plan, self.sites, [(tensors[0], piece)]), name)
+        temporaries = [t for t in op.tensors.values() if t.kind == "local" and self.plan.place[t.name] == "buffer"]
+        return form.Program(op.op.name, tuple(self.kernels), tuple(map(buffer_of, op.operands)), tuple(map(buffer_of, op.results)),
+                            tuple(map(buffer_of, temporaries)), op.symbols, _scalars(op), tuple(self.sites.list))
+
+    def _close(self, lo: Lowering, name: str) -> None:
+        """The finished kernel of what was written."""
+        body = tidy(tuple(lo.e.frames[0].stmts))
+        buffers = tuple(buffer_of(t) for t in self.op.tensors.values() if t.name in lo.used)
+        self.kernels.append(form.Kernel(f"{self.op.op.name}.{name}", buffers, self.op.symbols, _scalars(self.op), body, self.op.exact, self.op.fast_math))
+
+
+def _scalars(op: TypedOperator) -> tuple[tuple[str, DType], ...]:
+    return tuple((n, d.compute) for n, d in op.scalars)
+
+
+def buffer_of(t: Tensor) -> form.Buffer:
+    """The memory of a tensor."""
+    kind = {"operand": "operand", "result": "result", "local": "temporary"}[t.kind]
+    return form.Buffer(t.name, kind, t.dtype, tuple(_minus(size_of(hi), size_of(lo)) for lo, hi in t.shape))
+
+
+def _minus(a: form.Expr, b: form.Expr) -> form.Expr:
+    return a if b == i64(0) else form.Op("max", (form.Op("-", (a, b), I64), i64(0)), I64)
+
+
+def size_of(x: Expr) -> form.Expr:
+    """A size expression over symbols."""
+    if isinstance(x, IntLit):
+        return i64(x.value)
+    if isinstance(x, Name):
+        return form.Ref(x.name, I64)
+    if isinstance(x, Cast):
+        return size_of(x.arg)
+    if isinstance(x, Apply):
+        args = tuple(map(size_of, x.args))
+        if x.fn == "ceildiv":
+            return form.Op("neg", (form.Op("floordiv", (form.Op("neg", (args[0],), I64), args[1]), I64),), I64)
+        if x.fn in ("+", "-", "*", "floordiv", "mod", "neg", "min", "max", "abs"):
+            return form.Op(x.fn, args, I64)
+    internal_error(f"a size that no emitter knows: {x}")

@@ -1,0 +1,271 @@
+"""Kernels of definitions without a recurrence: a parallel loop over all outer axes as one, and inside it a row.
+
+The row is the last axis; or the last axes as one flat loop, where no index tells them apart (element-wise work, stencils along the axis before channels); or
+the axis before a last one of at most four places, which is then written out. A border along the row splits it into interior and edges.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.costs import Plan, looping
+from pipelink_ir.backends.loops.counts import known
+from pipelink_ir.backends.loops.emit import Atom, i64, key_of
+from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
+from pipelink_ir.backends.loops.reads import address, no_hole
+from pipelink_ir.backends.loops.split import edges, interior, running, split, trial
+from pipelink_ir.backends.loops.uses import Lin, Uses, uses_of
+from pipelink_ir.ir.dtypes import F64, I64
+from pipelink_ir.ir.nodes import Expr, IntLit, Range
+from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
+
+CHUNK = 16384
+"""Elements of a flat loop that one turn of the parallel loop takes."""
+SHORT = 4
+"""A last axis of at most so many places is written out."""
+
+Job = tuple[Tensor, Piece]
+
+
+@dataclass(slots=True)
+class Axis:
+    """One axis of the box: its name, the first place and the size."""
+
+    name: str
+    lo: Atom
+    n: Atom
+
+
+def kernel_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job]) -> Lowering:
+    """The kernel that computes pieces over one box, still open: its statements stand in the root frame."""
+    lo = Lowering(op, plan, sites, frozenset(t.name for t, _ in jobs))
+    Nest(lo, jobs).write()
+    return lo
+
+
+class Nest:
+    """The loops of one kernel."""
+
+    def __init__(self, lo: Lowering, jobs: list[Job]) -> None:
+        self.lo, self.e = lo, lo.e
+        self.jobs = [_without_first_holes(t, p) for t, p in jobs] if len(jobs) == 1 else jobs
+        self.axes = [self._axis(a) for a in self.jobs[0][1].axes]
+        self.heavy = any(_heavy(lo, p) for _, p in self.jobs)
+        for tensor, p in self.jobs:
+            for k, a in enumerate(p.axes):
+                self._fill(lo.extent(a.lo or IntLit(0, dtype=I64), a.hi))
+                self._fill(lo.extent(*tensor.shape[k]))
+
+    def _axis(self, r: Range) -> Axis:
+        first = self.lo.index(r.lo, self.lo.root) if r.lo is not None else i64(0)
+        return Axis(r.index, first, self.e.op("-", self.lo.index(r.hi, self.lo.root), first))
+
+    def _fill(self, n: Atom) -> None:
+        if isinstance(n, form.Ref):
+            self.lo.full.add(n.name)
+
+    # ----------------------------------------------------------------------------------------------------------------- shape
+
+    def write(self) -> None:
+        """Writes the kernel."""
+        axes, e = self.axes, self.e
+        if not axes:
+            self.element([])
+            return
+        flat = 1 if self.heavy else self._flat_suffix()
+        short = not self.heavy and flat == 1 and len(axes) > 1 and isinstance(axes[-1].n, form.Const) and 1 <= int(axes[-1].n.value) <= SHORT
+        inner = flat if flat > 1 else 2 if short else 1
+        outer = axes[:-inner]
+        if not outer and self.heavy:
+            outer = axes
+        row = self._flat if flat > 1 else self._short if short else self._row
+        if outer:
+            with e.loop(self._hint(outer), i64(0), self._turns(outer), kind="parallel") as p:
+                at = self._unravel(outer, p)
+                if len(outer) == len(axes):
+                    self.element(at)
+                else:
+                    row(at, axes[len(outer):], None)
+            return
+        total = self._total(axes) if flat > 1 else axes[0].n
+        chunks = e.op("floordiv", e.op("+", self._guarded(total, axes), i64(CHUNK - 1)), i64(CHUNK))
+        with e.loop("chunk", i64(0), chunks, kind="parallel") as p:
+            begin = e.op("*", p, i64(CHUNK))
+            row([], axes, (begin, e.op("min", e.op("+", begin, i64(CHUNK)), total)))
+
+    def _hint(self, outer: list[Axis]) -> str:
+        return outer[0].name if len(outer) == 1 else "_".join(a.name for a in outer)
+
+    def _total(self, axes: list[Axis]) -> Atom:
+        out: Atom = i64(1)
+        for a in axes:
+            out = self.e.op("*", out, self.e.op("max", a.n, i64(0)))
+        return out
+
+    def _guarded(self, turns: Atom, others: list[Axis]) -> Atom:
+        """`turns`, or none at all if an axis is empty: what is proven inside is so only for axes that have places."""
+        for a in others:
+            turns = self.e.choose(self.e.op(">", a.n, i64(0)), turns, i64(0))
+        return turns
+
+    def _turns(self, outer: list[Axis]) -> Atom:
+        return self._guarded(self._total(outer), self.axes[len(outer):])
+
+    def _unravel(self, outer: list[Axis], p: Atom) -> list[Atom]:
+        e, at, left = self.e, [], p
+        for k, a in reversed(list(enumerate(outer))):
+            place = left
+            if k:
+                place, left = e.op("rest", left, a.n, hint=a.name), e.op("quot", left, a.n)
+            at.append(e.op("+", a.lo, place))
+        return at[::-1]
+
+    # ------------------------------------------------------------------------------------------------------------------ rows
+
+    def _row(self, at: list[Atom], axes: list[Axis], part: tuple[Atom, Atom] | None) -> None:
+        a, e = axes[0], self.e
+        begin, end = part or (i64(0), a.n)
+        split(self.lo, a.name, e.op("+", a.lo, begin), e.op("+", a.lo, end), lambda i: self.element([*at, i]), not self.heavy)
+
+    def _short(self, at: list[Atom], axes: list[Axis], part: tuple[Atom, Atom] | None) -> None:
+        a, last, e = axes[0], axes[1], self.e
+        begin, end = part or (i64(0), a.n)
+
+        def body(i: Atom) -> None:
+            assert isinstance(last.n, form.Const)
+            for c in range(int(last.n.value)):
+                self.element([*at, i, e.op("+", last.lo, i64(c))])
+
+        split(self.lo, a.name, e.op("+", a.lo, begin), e.op("+", a.lo, end), body, True)
+
+    def _flat(self, at: list[Atom], axes: list[Axis], part: tuple[Atom, Atom] | None) -> None:
+        """The axes as one loop: the others stand at 0 and the last runs through all of them."""
+        lo, e, first, rest = self.lo, self.e, axes[0], axes[1:]
+        size = self._total(rest)
+        if part is not None:
+            with e.loop("i", *part, nonempty=True, vector=True) as i:
+                self.element([*(i64(0) for _ in axes[1:]), i])
+            return
+        nested = self._nested(at, rest)
+        _, _, needs = trial(lo, first.name, nested)
+        begin, end = first.lo, e.op("+", first.lo, first.n)
+        inner, last, assured = interior(lo, begin, end, needs) if needs else (begin, end, set())
+        origin: Atom = e.bind("origin", i64(0)) if needs else i64(0)
+        with e.loop("i", e.op("*", inner, size), e.op("*", last, size), nonempty=True, vector=True) as i:
+            with running(lo, origin.name if isinstance(origin, form.Ref) else None, assured, None):
+                self.element([*at, origin, *(i64(0) for _ in rest[1:]), i])
+        if needs:
+            edges(lo, first.name, begin, inner, last, end, nested)
+
+    def _nested(self, at: list[Atom], rest: list[Axis]) -> Callable[[Atom], None]:
+        def body(i: Atom, k: int = 0, done: tuple[Atom, ...] = ()) -> None:
+            if k == len(rest):
+                self.element([*at, *done, i])
+                return
+            with self.e.loop(rest[k].name, i64(0), rest[k].n, nonempty=True) as j:
+                body(j, k + 1, (*done, i))
+        return body
+
+    # --------------------------------------------------------------------------------------------------------------- element
+
+    def element(self, at: list[Atom]) -> None:
+        """Computes and stores what belongs to one place."""
+        for t, piece in self.jobs:
+            conds = no_hole(self.lo, piece, tuple(at))
+            with self.e.when(self.e.all_of(conds)):
+                store(self.lo, t, piece, at)
+
+    # --------------------------------------------------------------------------------------------------------------- flatness
+
+    def _flat_suffix(self) -> int:
+        """How many of the last axes may run as one loop."""
+        best = 1
+        if any(p.holes for _, p in self.jobs):
+            return best
+        found = [(p, uses_of(p, self.lo.op.tensors, self.lo.plan.inline)) for _, p in self.jobs]
+        rank = len(self.axes)
+        for m in range(2, rank + 1):
+            if not all(self._whole(p, rank - m) and self._in_step(p, u, rank - m, m == rank) for p, u in found):
+                break
+            best = m
+        return best
+
+    def _whole(self, p: Piece, first: int) -> bool:
+        """Whether the axes after `first` are whole axes of the tensors that are written."""
+        return all((r.lo is None or known(r.lo) == 0) and all(t.shape[k][1] == r.hi and known(t.shape[k][0]) == 0 for t, _ in self.jobs)
+                   for k, r in enumerate(p.axes) if k > first)
+
+    def _in_step(self, p: Piece, u: Uses, first: int, alone: bool) -> bool:
+        axes = p.axes[first:]
+        names = [a.index for a in axes]
+        if u.loose & set(names):
+            return False
+        return all(self._moves(use.at, self.lo.op.tensors[use.tensor], use.access, names, [a.hi for a in axes], alone) for use in u.uses)
+
+    def _moves(self, at: tuple[Lin, ...], t: Tensor, access: tuple[str, ...], names: list[str], sizes: list[Expr], alone: bool) -> bool:
+        """Whether a read goes through its tensor as the flat loop goes through the result, or stands still."""
+        used = [k for k, lin in enumerate(at) if lin.names & set(names)]
+        if not used:
+            return True
+        k = used[0]
+        if used != list(range(k, k + len(names))):
+            return False
+        for j, (name, size) in enumerate(zip(names, sizes, strict=True)):
+            lin, axis = at[k + j], k + j
+            if j and not (lin.only(name) and t.shape[axis][1] == size and known(t.shape[axis][0]) == 0):
+                return False
+            if not j and (lin.opaque or dict(lin.terms).get(name) != 1 or lin.names & set(names) != {name} or access[axis] == "check"):
+                return False
+            if not j and alone and access[axis] == "border" and not lin.only(name):
+                return False
+        return all(access[a] in ("inside", "guarded", "border") for a in used)
+
+
+def store(lo: Lowering, t: Tensor, piece: Piece, at: list[Atom]) -> None:
+    """Evaluates a piece at a place and stores it."""
+    e = lo.e
+    value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))
+    if value.dtype is not t.dtype.compute and not (value.dtype is F64 and t.dtype.is_float):
+        value = e.convert(value, t.dtype.compute)
+    e.raw(form.Store(lo.buffer(t), address(lo, t, tuple(at)), value, t.dtype))
+    if len(lo.written) > 1:
+        e.remember(("stored", t.name, tuple(map(key_of, at))), e.convert(value, t.dtype))
+
+
+def _heavy(lo: Lowering, p: Piece) -> bool:
+    """Whether an element takes a loop of its own."""
+    return loops_inside(lo.op, lo.plan, p.value, {})
+
+
+def loops_inside(op: TypedOperator, plan: Plan, x: Expr, memo: dict[str, bool]) -> bool:
+    """Whether an expression loops, through the locals that are evaluated in it."""
+    from pipelink_ir.ir.walk import reads_in
+    if looping(x):
+        return True
+    for r in reads_in(x):
+        if plan.inline(r.tensor):
+            if r.tensor not in memo:
+                memo[r.tensor] = False
+                memo[r.tensor] = any(loops_inside(op, plan, p.value, memo) for p in op.tensors[r.tensor].pieces)
+            if memo[r.tensor]:
+                return True
+    return False
+
+
+def _without_first_holes(t: Tensor, p: Piece) -> Job:
+    """A piece that begins behind the constant positions at its beginning: `%a[t < T]` beside `%a[0]` runs from 1."""
+    axes, holes = list(p.axes), list(p.holes)
+    changed = True
+    while changed:
+        changed = False
+        for hole in holes:
+            if len(hole) == 1:
+                axis, value = hole[0]
+                r = axes[axis]
+                if known(r.lo) == value:
+                    axes[axis] = Range(r.index, IntLit(value + 1, dtype=I64), r.hi, span=r.span, dtype=r.dtype)
+                    holes.remove(hole)
+                    changed = True
+                    break
+    return t, Piece(tuple(axes), p.value, tuple(holes), p.span)

@@ -1,0 +1,215 @@
+"""Where each local lives, and what is computed in one go: the default schedule.
+
+A local is evaluated where it is read (`inline`) unless that means more work than computing it once into a buffer and loading it. Work is counted as cost times
+the number of evaluations, which takes into account that what does not depend on inner loops is computed outside them. `schedule { %x { place = … } }` decides
+instead where it is written. What may fail at run time is always inline: elsewhere a place that nobody reads could fail.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from pipelink_ir.backends.loops.costs import STORED, Costs, Plan, Step, looping
+from pipelink_ir.backends.loops.counts import GUESS, guess, known, names, ranges_of, unrolled
+from pipelink_ir.backends.loops.uses import uses_of
+from pipelink_ir.ir import contracts
+from pipelink_ir.ir.functions import REDUCTIONS
+from pipelink_ir.ir.nodes import Expr, Read, Reduce
+from pipelink_ir.ir.typed import Tensor, TypedOperator
+from pipelink_ir.ir.walk import children
+
+_DEEPEST = 40
+"""Locals inside locals inside locals: beyond this a buffer."""
+_CONTEXTS = 64
+"""Different places of evaluation that are told apart; more than that is more than inlining is worth."""
+_LAUNCH = 4000.0
+"""Cost of one more kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One place where a tensor is evaluated: the extents of the loops around it, how many of them are outer loops that run as one, and for each axis of the
+    tensor the loops that its index depends on."""
+
+    extents: tuple[float, ...]
+    outer: int
+    axes: tuple[frozenset[int], ...]
+    depth: int = 0
+    key: int = 0
+    """What tells reads at different indices apart: equal reads share one evaluation."""
+
+
+@dataclass(slots=True)
+class _Planner:
+    op: TypedOperator
+    place: dict[str, str] = field(default_factory=dict)
+    contexts: dict[str, dict[Context, None]] = field(default_factory=dict)
+
+    def run(self) -> Plan:
+        for t in self.op.tensors.values():
+            self.place[t.name] = "operand" if t.kind == "operand" else "buffer"
+        ring = {n for g in self.op.order if g.recurrence for n in g.tensors}
+        costs = Costs(self.op, Expanded(self.op, ring))
+        fails = self._failing(ring)
+        for group in reversed(self.op.order):
+            for name in reversed(group.tensors):
+                t = self.op.tensors[name]
+                if t.kind == "local" and name not in ring and self._inline(t, costs, name in fails):
+                    self.place[name] = "inline"
+                self._spread(t)
+        return Plan(self.place, tuple(_steps(self.op, self.place)))
+
+    # ------------------------------------------------------------------------------------------------------------------ costs
+
+    def _failing(self, ring: set[str]) -> set[str]:
+        """Locals whose evaluation may fail at run time."""
+        out: set[str] = set()
+        for group in self.op.order:
+            for name in group.tensors:
+                t = self.op.tensors[name]
+                if t.kind == "local" and name not in ring and any(_may_fail(p.value, out, self.op.empty is None) for p in t.pieces):
+                    out.add(name)
+        return out
+
+    def _inline(self, t: Tensor, costs: Costs, fails: bool) -> bool:
+        asked = self._asked(t)
+        contexts = list(self.contexts.get(t.name, {}))
+        if fails:
+            return True
+        if asked is not None:
+            return asked == "inline"
+        if not contexts or len(contexts) > _CONTEXTS or max(c.depth for c in contexts) >= _DEEPEST:
+            return not contexts
+        cost = sum(costs.of(p.value) for p in t.pieces)
+        loops = any(looping(p.value) for p in t.pieces)
+        elements = prod(_extent(t, k) for k in range(len(t.shape)))
+        evaluations = sum(_evaluations(c, loops) for c in contexts)
+        # A buffer of the size of the results goes through memory; rows and tables stay in the cache.
+        traffic = 20.0 if elements >= GUESS * GUESS else 2.0
+        stored = elements * (cost + traffic) + evaluations * STORED + _LAUNCH
+        return cost * evaluations <= stored
+
+    def _asked(self, t: Tensor) -> str | None:
+        found = contracts.setting(self.op.op, "schedule", "place", t.name)
+        word = contracts.word(found.setting.value) if found is not None and found.scoped else None
+        return word if word in ("inline", "buffer") else None
+
+    # --------------------------------------------------------------------------------------------------------------- contexts
+
+    def _spread(self, t: Tensor) -> None:
+        """Notes where the locals that `t` reads are evaluated."""
+        rank = len(t.shape)
+        if self.place[t.name] == "inline":
+            around = list(self.contexts.get(t.name, {}))
+        else:
+            extents = tuple(_extent(t, k) for k in range(rank))
+            around = [Context(extents, max(1, rank - 1) if rank else 0, tuple(frozenset((k,)) for k in range(rank)))]
+        for piece in t.pieces:
+            for c in around:
+                extents = c.extents[:max(_deepest(c) + 1, c.outer)] if self.place[t.name] == "inline" else c.extents
+                inner = Context(extents, c.outer, c.axes, c.depth + 1, hash((t.name, c.key, piece.axes)))
+                self._walk(piece.value, inner, {a.index: used for a, used in zip(piece.axes, inner.axes, strict=True)})
+
+    def _walk(self, x: Expr, c: Context, env: dict[str, frozenset[int]]) -> None:
+        if isinstance(x, Read):
+            t = self.op.tensors[x.tensor]
+            if t.kind == "local":
+                axes = tuple(frozenset[int]().union(*(env.get(n, frozenset()) for n in names(i))) for i in x.indices)
+                at = Context(c.extents, c.outer, axes, c.depth, hash((c.key, x.indices)))
+                self.contexts.setdefault(x.tensor, {})[at] = None
+        if isinstance(x, Reduce):
+            # A reduction stands outside the loops on whose indices it does not depend.
+            used = [d for n in names(x) for d in env.get(n, ())]
+            deepest = max(used, default=-1)
+            extents = c.extents[:max(deepest + 1, c.outer)]
+            inner = dict(env)
+            for r in ranges_of(x):
+                inner[r.index] = frozenset((len(extents),))
+                extents = (*extents, guess(r))
+            c, env = Context(extents, c.outer, c.axes, c.depth, c.key), inner
+        for part in children(x):
+            self._walk(part, c, env)
+
+
+class Expanded:
+    """What a read of a local costs before it is known where it lives: what its value costs, but not more than a moderate function."""
+
+    def __init__(self, op: TypedOperator, ring: set[str]) -> None:
+        self.op, self.ring = op, ring
+        self.memo: dict[str, float] = {}
+        self.costs = Costs(op, self)
+
+    def __call__(self, name: str) -> float:
+        t = self.op.tensors[name]
+        if t.kind != "local" or name in self.ring:
+            return STORED
+        if name not in self.memo:
+            self.memo[name] = STORED
+            self.memo[name] = max(STORED, min(12.0, sum(self.costs.of(p.value) for p in t.pieces)))
+        return self.memo[name]
+
+
+def plan(op: TypedOperator) -> Plan:
+    """The default schedule of an operator."""
+    return _Planner(op).run()
+
+
+def _extent(t: Tensor, k: int) -> float:
+    lo, hi = known(t.shape[k][0]), known(t.shape[k][1])
+    return GUESS if lo is None or hi is None else float(max(0, hi - lo))
+
+
+def _deepest(c: Context) -> int:
+    used = [d for a in c.axes for d in a]
+    # Outer loops run as one: what depends on one of them is evaluated in each turn of all.
+    return max([*used, *([c.outer - 1] if used and min(used) < c.outer else [])], default=-1)
+
+
+def _evaluations(c: Context, loops: bool) -> float:
+    """How often a value is computed in a context; one that loops is never moved out of the parallel loop."""
+    deepest = max(_deepest(c), c.outer - 1 if loops else -1)
+    return prod(c.extents[:deepest + 1])
+
+
+def _may_fail(x: Expr, failing: set[str], strict: bool) -> bool:
+    """Whether evaluating `x` may fail: checked reads, or reductions that have no value over nothing."""
+    if isinstance(x, Read) and ("check" in x.access or x.tensor in failing):
+        return True
+    if isinstance(x, Reduce) and strict and REDUCTIONS[x.kind].empty == "error" and not (unrolled(x) and x.where is None):
+        return True
+    return any(_may_fail(c, failing, strict) for c in children(x))
+
+
+# ------------------------------------------------------------------------------------------------------------------------- steps
+
+
+def _steps(op: TypedOperator, place: dict[str, str]) -> list[Step]:
+    """The stored tensors in order, neighbours over one box side by side where none reads the other but at its own place."""
+    steps: list[list[str]] = []
+    rings: set[int] = set()
+    for group in op.order:
+        stored = [n for n in group.tensors if place[n] == "buffer"]
+        if not stored:
+            continue
+        if group.recurrence is not None:
+            rings.add(len(steps))
+            steps.append(stored)
+            continue
+        name = stored[0]
+        if steps and len(steps) - 1 not in rings and _together(op, place, steps[-1], op.tensors[name]):
+            steps[-1].append(name)
+        else:
+            steps.append([name])
+    return [Step(tuple(s), i in rings) for i, s in enumerate(steps)]
+
+
+def _together(op: TypedOperator, place: dict[str, str], step: list[str], t: Tensor) -> bool:
+    first = op.tensors[step[0]]
+    if not (len(first.pieces) == len(t.pieces) == 1) or first.shape != t.shape or first.pieces[0].holes or t.pieces[0].holes or not t.shape:
+        return not t.shape and not first.shape and len(first.pieces) == len(t.pieces) == 1
+    axes = [a.index for a in t.pieces[0].axes]
+    for use in uses_of(t.pieces[0], op.tensors, lambda n: place[n] == "inline").uses:
+        if use.tensor in step and not all(lin.only(a) for lin, a in zip(use.at, axes, strict=True)):
+            return False
+    return True
+

@@ -1,0 +1,91 @@
+"""Readable text of programs and kernels in the loop-level form."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipelink_ir.backends.loops import form
+from pipelink_ir.ir.dtypes import BOOL, F32, I64
+
+_INFIX = {"or": 1, "and": 2, "==": 4, "!=": 4, "<": 4, "<=": 4, ">": 4, ">=": 4, "+": 5, "-": 5, "*": 6, "/": 6, "floordiv": 6, "mod": 6, "quot": 6, "rest": 6}
+
+
+def program_text(program: form.Program) -> str:
+    """All kernels of a program, its temporaries first."""
+    lines = [f"program {program.name}"]
+    lines += [f"  temporary {_buffer(b)}" for b in program.temporaries]
+    lines += [f"  site {i}: {s.span}: {s.message}" for i, s in enumerate(program.sites)]
+    return "\n".join([*lines, *(kernel_text(k) for k in program.kernels), ""])
+
+
+def kernel_text(kernel: form.Kernel) -> str:
+    """One kernel: its signature, then a statement a line."""
+    params = [*(f"{b.kind} {_buffer(b)}" for b in kernel.buffers), *(f"{s}: i64" for s in kernel.symbols), *(f"{n}: {d}" for n, d in kernel.scalars)]
+    words = "".join(f" {w}" for w, on in (("exact", kernel.exact), ("fast_math", kernel.fast_math)) if on)
+    return "\n".join([f"kernel {kernel.name}({', '.join(params)}){words} {{", *_block(kernel.body, 1), "}"])
+
+
+def _buffer(b: form.Buffer) -> str:
+    return f"%{b.name}: {b.memory}[{', '.join(map(expr_text, b.shape))}]"
+
+
+def _block(body: form.Block, level: int) -> Iterator[str]:
+    for s in body:
+        yield from _stmt(s, level)
+
+
+def _stmt(s: form.Stmt, level: int) -> Iterator[str]:
+    pad = "  " * level
+    if isinstance(s, form.Let):
+        yield f"{pad}let {s.name} = {expr_text(s.value)}"
+    elif isinstance(s, form.Var):
+        yield f"{pad}var {s.name}: {s.dtype} = {expr_text(s.init)}"
+    elif isinstance(s, form.Assign):
+        yield f"{pad}{s.name} = {expr_text(s.value)}"
+    elif isinstance(s, form.Store):
+        yield f"{pad}%{s.buffer}[{expr_text(s.index)}] = {s.memory} {expr_text(s.value)}"
+    elif isinstance(s, form.Alloc):
+        yield f"{pad}alloc %{s.name}: {s.memory}[{expr_text(s.size)}]"
+    elif isinstance(s, form.Fail):
+        yield f"{pad}fail {s.site}({', '.join(map(expr_text, s.values))})"
+    elif isinstance(s, form.For):
+        step = "" if s.step == form.Const(1, I64) else f" step {expr_text(s.step)}"
+        yield f"{pad}{'' if s.kind == 'serial' else s.kind + ' '}{'vector ' if s.vector else ''}for {s.var} in {expr_text(s.lo)}..{expr_text(s.hi)}{step} {{"
+        yield from _block(s.body, level + 1)
+        yield f"{pad}}}"
+    else:
+        yield f"{pad}if {expr_text(s.cond)} {{"
+        yield from _block(s.then, level + 1)
+        if s.other:
+            yield f"{pad}}} else {{"
+            yield from _block(s.other, level + 1)
+        yield f"{pad}}}"
+
+
+def expr_text(x: form.Expr, around: int = 0) -> str:
+    """An expression as PLIR would write it; operations that `ir/functions.py` does not have are called."""
+    if isinstance(x, form.Const):
+        return _const(x)
+    if isinstance(x, form.Ref):
+        return x.name
+    if isinstance(x, form.Convert):
+        return f"{'sat_' if x.saturate else ''}{x.to}({expr_text(x.arg)})"
+    if isinstance(x, form.Choose):
+        return f"choose({expr_text(x.cond)}, {expr_text(x.then)}, {expr_text(x.other)})"
+    if isinstance(x, form.Load):
+        return f"%{x.buffer}[{expr_text(x.index)}]"
+    if x.fn in _INFIX:
+        own = _INFIX[x.fn]
+        text = f"{expr_text(x.args[0], own)} {x.fn}{'~' if x.reorder else ''} {expr_text(x.args[1], own + 1)}"
+        return f"({text})" if own < around else text
+    if x.fn == "neg":
+        return f"-{expr_text(x.args[0], 7)}"
+    return f"{x.fn}({', '.join(map(expr_text, x.args))})"
+
+
+def _const(x: form.Const) -> str:
+    if x.dtype is BOOL:
+        return "true" if x.value else "false"
+    if x.dtype is I64:
+        return str(x.value)
+    text = repr(x.value)
+    return text if x.dtype is F32 and not text.lstrip("-").isalpha() else f"{text}:{x.dtype}"

@@ -1,0 +1,221 @@
+"""Reads: addresses, borders, run-time checks, and locals that are evaluated where they are read."""
+from __future__ import annotations
+
+from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.borders import inside, mapped, outside
+from pipelink_ir.backends.loops.emit import Affine, Atom, i64, key_of
+from pipelink_ir.backends.loops.fold import must
+from pipelink_ir.backends.loops.lower import Env, Lowering, Need
+from pipelink_ir.ir.dtypes import I64
+from pipelink_ir.ir.nodes import Read
+from pipelink_ir.ir.source import Span
+from pipelink_ir.ir.typed import Piece, Tensor
+
+RUNNING = "*"
+"""Stands in an affine form for the variable of the loop that is being split."""
+
+
+def read(lo: Lowering, x: Read, env: Env) -> Atom:
+    """The value that `x` reads."""
+    t = lo.op.tensors[x.tensor]
+    at = tuple(lo.index(i, env) for i in x.indices)
+    access = x.access or ("inside",) * len(at)
+    # A proof under guards holds where the guards do: such a value is not shared with a place where they may not hold, which lazy frames see to.
+    key = ("read", t.name, access, tuple(map(key_of, at)))
+    found = lo.e.find(key)
+    if found is None:
+        found = _guarded(lo, t, at, access, x.span)
+        lo.e.remember(key, found)
+    return found  # type: ignore[no-any-return]
+
+
+def _guarded(lo: Lowering, t: Tensor, at: tuple[Atom, ...], access: tuple[str, ...], span: Span) -> Atom:
+    """The read behind its run-time checks."""
+    e = lo.e
+    checked = [(k, e.op("-", at[k], low(lo, t, k)), extent(lo, t, k)) for k, word in enumerate(access) if word == "check"]
+    if not checked:
+        return _bordered(lo, t, at, access, span)
+    oks = [inside(e, i, n) for _, i, n in checked]
+
+    def failed() -> Atom:
+        for (k, i, n), ok in zip(checked, oks, strict=True):
+            with e.when(e.op("not", ok)):
+                first = key_of(low(lo, t, k))
+                text = f"index {{0}} of axis {k} of '%{t.name}' is outside 0..{{1}}" if first == key_of(i64(0)) else \
+                    f"index {{0}} of axis {k} of '%{t.name}', counted from its first, is outside 0..{{1}}"
+                lo.fail(span, text, i, n)
+        return must(0, t.dtype.compute)
+
+    return e.branch(e.all_of(oks), lambda: _bordered(lo, t, at, access, span), failed, t.dtype.compute)
+
+
+def _bordered(lo: Lowering, t: Tensor, at: tuple[Atom, ...], access: tuple[str, ...], span: Span) -> Atom:
+    """The read with what its borders answer."""
+    e = lo.e
+    places, outs, empty = list(at), [], []
+    for k, word in enumerate(access):
+        border = t.border[k]
+        if word != "border" or border is None:
+            continue
+        first, n = low(lo, t, k), extent(lo, t, k)
+        index = e.op("-", at[k], first)
+        if assured(lo, index, n):
+            continue
+        note(lo, index, n)
+        if border.mode == "constant" and border.value is not None:
+            outs.append((outside(e, index, n), e.convert(lo.value(border.value, lo.root), t.dtype.compute)))
+        if not lo.is_full(n):
+            empty.append((k, n, border.mode))
+        places[k] = e.op("+", first, mapped(e, border.mode, index, n))
+    inner = tuple(places)
+    if empty:
+        return _maybe_empty(lo, t, inner, outs, empty, span)
+    if not outs:
+        return _at(lo, t, inner)
+    if lo.plan.place_of(t.name) == "inline" and not lo.quiet_tensor(t):
+        return _lazily(lo, t, inner, outs)
+    value = _at(lo, t, inner)
+    for out, constant in reversed(outs):
+        value = e.choose(out, constant, value)
+    return value
+
+
+def _lazily(lo: Lowering, t: Tensor, at: tuple[Atom, ...], outs: list[tuple[Atom, Atom]]) -> Atom:
+    """Borders with constants around something that is evaluated only where it is needed."""
+    if not outs:
+        return _at(lo, t, at)
+    out, constant = outs[0]
+    return lo.e.branch(out, lambda: constant, lambda: _lazily(lo, t, at, outs[1:]), t.dtype.compute)
+
+
+def _maybe_empty(lo: Lowering, t: Tensor, at: tuple[Atom, ...], outs: list[tuple[Atom, Atom]], empty: list[tuple[int, Atom, str]], span: Span) -> Atom:
+    """A border read along axes that may have the size 0 at run time: all is outside, which `constant` alone can answer."""
+    e = lo.e
+    others = [(k, n) for k, n, mode in empty if mode != "constant"]
+    if not others:
+        return _lazily(lo, t, at, outs)
+
+    def failed() -> Atom:
+        for k, n in others:
+            with e.when(e.op("<", n, i64(1))):
+                lo.fail(span, f"axis {k} of '%{t.name}' has size 0: there is nothing to read")
+        return must(0, t.dtype.compute)
+
+    return e.branch(e.all_of([e.op(">=", n, i64(1)) for _, n in others]), lambda: _lazily(lo, t, at, outs), failed, t.dtype.compute)
+
+
+# --------------------------------------------------------------------------------------------------------- interior and edges
+
+
+def starred(lo: Lowering, index: Atom) -> Affine:
+    """An index as a sum of names, with the running variable under a name that all versions of a loop share."""
+    constant, terms = lo.e.form_of(index)
+    return constant, tuple(sorted((RUNNING if n == lo.running else n, c) for n, c in terms))
+
+
+def assured(lo: Lowering, index: Atom, n: Atom) -> bool:
+    """Whether the loop that is being written runs only where this index is inside."""
+    if isinstance(index, form.Const) and isinstance(n, form.Const):
+        return 0 <= int(index.value) < int(n.value)
+    return bool(lo.assured) and (starred(lo, index), str(key_of(n))) in lo.assured
+
+
+def note(lo: Lowering, index: Atom, n: Atom) -> None:
+    """Asks the loop that is being split to keep this index inside in its interior."""
+    if lo.needs is not None and any(name == lo.running for name, _ in lo.e.form_of(index)[1]):
+        lo.needs.append(Need(starred(lo, index), n))
+
+
+# ------------------------------------------------------------------------------------------------------------------- values
+
+
+def _at(lo: Lowering, t: Tensor, at: tuple[Atom, ...]) -> Atom:
+    """The value at a place that exists."""
+    if lo.plan.place_of(t.name) == "inline":
+        return evaluate(lo, t, at)
+    found = lo.e.find(("stored", t.name, tuple(map(key_of, at))))
+    if found is not None:
+        return found  # type: ignore[no-any-return]
+    return lo.e.load(lo.buffer(t), address(lo, t, at), t.dtype, t.name not in lo.written, t.name.rsplit(".", 1)[-1])
+
+
+def evaluate(lo: Lowering, t: Tensor, at: tuple[Atom, ...]) -> Atom:
+    """A local's value from its definition, its indices replaced."""
+    key = ("inline", t.name, tuple(map(key_of, at)))
+    found = lo.e.find(key)
+    if found is None:
+        found = _pieces(lo, t, at, t.pieces)
+        lo.e.remember(key, found)
+    return found  # type: ignore[no-any-return]
+
+
+def _pieces(lo: Lowering, t: Tensor, at: tuple[Atom, ...], pieces: tuple[Piece, ...]) -> Atom:
+    """The value from the piece that holds the place. The last needs no test: pieces cover their tensor."""
+    piece, rest = pieces[0], pieces[1:]
+
+    def here() -> Atom:
+        env = Env({a.index: i for a, i in zip(piece.axes, at, strict=True)})
+        return lo.e.convert(lo.value(piece.value, env), t.dtype.compute)
+
+    if not rest:
+        return here()
+    cond = holds(lo, t, piece, at)
+    if isinstance(cond, form.Const):
+        return here() if cond.value else _pieces(lo, t, at, rest)
+    if lo.quiet_tensor(t):
+        return lo.e.choose(cond, here(), _pieces(lo, t, at, rest))
+    return lo.e.branch(cond, here, lambda: _pieces(lo, t, at, rest), t.dtype.compute)
+
+
+def holds(lo: Lowering, t: Tensor, piece: Piece, at: tuple[Atom, ...]) -> Atom:
+    """Whether a place of the tensor belongs to a piece."""
+    e, conds = lo.e, []
+    for k, (axis, i) in enumerate(zip(piece.axes, at, strict=True)):
+        if axis.lo is not None and axis.lo != t.shape[k][0]:
+            conds.append(e.op(">=", i, lo.index(axis.lo, lo.root)))
+        if axis.hi != t.shape[k][1]:
+            conds.append(e.op("<", i, lo.index(axis.hi, lo.root)))
+    return e.all_of([*conds, *(no_hole(lo, piece, at))])
+
+
+def no_hole(lo: Lowering, piece: Piece, at: tuple[Atom, ...]) -> list[Atom]:
+    """For each hole of a piece, that the place is not in it."""
+    e = lo.e
+    return [e.op("not", e.all_of([e.op("==", at[axis], i64(value)) for axis, value in hole])) for hole in piece.holes]
+
+
+# ---------------------------------------------------------------------------------------------------------------- addresses
+
+
+def low(lo: Lowering, t: Tensor, k: int) -> Atom:
+    """The first place of axis `k`."""
+    return lo.index(t.shape[k][0], lo.root)
+
+
+def extent(lo: Lowering, t: Tensor, k: int) -> Atom:
+    """The size of axis `k`."""
+    return lo.extent(*t.shape[k])
+
+
+def address(lo: Lowering, t: Tensor, at: tuple[Atom, ...]) -> Atom:
+    """The element of a dense row-major buffer at a place, as a sum whose outer parts are outermost."""
+    e = lo.e
+    total: Atom = i64(0)
+    stride: Atom = i64(1)
+    for k in reversed(range(len(at))):
+        total = e.op("+", total, times(lo, e.op("-", at[k], low(lo, t, k)), stride))
+        if k:
+            stride = e.op("*", stride, extent(lo, t, k), hint="stride")
+    return total
+
+
+def times(lo: Lowering, index: Atom, stride: Atom) -> Atom:
+    """index * stride, distributed over the names of the index, so that neighbours' addresses differ by constants and share their products."""
+    e = lo.e
+    constant, terms = e.form_of(index)
+    if isinstance(stride, form.Const) or (len(terms) == 1 and not constant) or len(terms) > 3:
+        return e.op("*", index, stride)
+    total = e.op("*", stride, i64(constant))
+    for name, factor in terms:
+        total = e.op("+", total, e.op("*", e.op("*", form.Ref(name, I64), stride), i64(factor)))
+    return total

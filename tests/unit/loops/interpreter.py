@@ -1,0 +1,255 @@
+"""A plain interpreter of the loop-level form for tests: programs run on small NumPy arrays, statement by statement, every load and store checked."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from pipelink_ir.backends.loops import form
+from pipelink_ir.ir import scalar
+from pipelink_ir.ir.dtypes import BOOL, F32, F64, I32, I64, DType
+from pipelink_ir.ir.functions import FUNCTIONS
+
+UNSET = object()
+
+
+class Failed(Exception):
+    """A run-time check did not hold: the site's message with its values."""
+
+
+def run(program: form.Program, arrays: dict[str, Any], symbols: dict[str, int] | None = None, scalars: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Results by name. Symbols are bound from the shapes of the operands where the shape is a bare symbol."""
+    sizes = dict(symbols or {})
+    for b in program.operands:
+        for x, n in zip(b.shape, arrays[b.name].shape, strict=True):
+            if isinstance(x, form.Ref):
+                assert sizes.setdefault(x.name, n) == n
+    memory: dict[str, Any] = {}
+    for b in (*program.operands, *program.results, *program.temporaries):
+        shape = tuple(form.evaluate(x, sizes) for x in b.shape)
+        if b.kind == "operand":
+            a = np.asarray(arrays[b.name])
+            assert a.shape == shape, (b.name, a.shape, shape)
+            assert a.dtype == b.memory.numpy(), (b.name, a.dtype)
+            memory[b.name] = list(a.reshape(-1))
+        else:
+            memory[b.name] = [UNSET] * math.prod(shape)
+    given = {n: value_of((scalars or {})[n], d) for n, d in program.scalars}
+    with np.errstate(all="ignore"):
+        for k in program.kernels:
+            _Machine(program, k, memory).run({**sizes, **given})
+    out = {}
+    for b in program.results:
+        shape = tuple(form.evaluate(x, sizes) for x in b.shape)
+        assert not any(v is UNSET for v in memory[b.name]), f"%{b.name} is not written everywhere"
+        out[b.name] = np.array(memory[b.name], dtype=b.memory.numpy()).reshape(shape)
+    return out
+
+
+def value_of(v: Any, d: DType) -> Any:
+    """A value as this interpreter holds one of a compute type."""
+    if d is BOOL:
+        return bool(v)
+    if d.is_int:
+        return int(v)
+    return (np.float32 if d is F32 else np.float64)(v)
+
+
+def wrap(v: int, d: DType) -> int:
+    half = 1 << (d.bits - 1)
+    return (v + half) % (2 * half) - half
+
+
+class _Machine:
+    def __init__(self, program: form.Program, kernel: form.Kernel, memory: dict[str, Any]) -> None:
+        self.program, self.kernel = program, kernel
+        self.memory = {b.name: memory[b.name] for b in kernel.buffers}
+        self.readonly = {b.name for b in kernel.buffers if b.kind == "operand"}
+        self.env: dict[str, Any] = {}
+        check(kernel)
+
+    def run(self, given: dict[str, Any]) -> None:
+        self.env = {n: given[n] for n in (*self.kernel.symbols, *(n for n, _ in self.kernel.scalars))}
+        self.block(self.kernel.body)
+
+    def block(self, body: form.Block) -> None:
+        for s in body:
+            self.stmt(s)
+
+    def stmt(self, s: form.Stmt) -> None:
+        env, ev = self.env, self.ev
+        if isinstance(s, form.Let):
+            env[s.name] = ev(s.value)
+        elif isinstance(s, form.Var):
+            env[s.name] = ev(s.init)
+        elif isinstance(s, form.Assign):
+            assert s.name in env
+            env[s.name] = ev(s.value)
+        elif isinstance(s, form.Store):
+            assert s.buffer not in self.readonly
+            place, mem = ev(s.index), self.memory[s.buffer]
+            assert 0 <= place < len(mem), f"store outside %{s.buffer}: {place} of {len(mem)}"
+            mem[place] = stored(ev(s.value), s.memory)
+        elif isinstance(s, form.For):
+            order: Any = range(ev(s.lo), ev(s.hi), ev(s.step))
+            # Parallel iterations come in any order: backwards is the one that finds faults.
+            for i in reversed(order) if s.kind == "parallel" else order:
+                env[s.var] = i
+                self.block(s.body)
+        elif isinstance(s, form.If):
+            self.block(s.then if ev(s.cond) else s.other)
+        elif isinstance(s, form.Alloc):
+            self.memory[s.name] = [UNSET] * ev(s.size)
+        else:
+            raise Failed(self.program.sites[s.site].message.format(*map(ev, s.values)))
+
+    def ev(self, x: form.Expr) -> Any:
+        if isinstance(x, form.Const):
+            return value_of(x.value, x.dtype)
+        if isinstance(x, form.Ref):
+            return self.env[x.name]
+        if isinstance(x, form.Load):
+            place, mem = self.ev(x.index), self.memory[x.buffer]
+            assert 0 <= place < len(mem), f"load outside %{x.buffer}: {place} of {len(mem)}"
+            assert mem[place] is not UNSET, f"load of %{x.buffer}[{place}], which is not written yet"
+            return value_of(mem[place], x.dtype)
+        if isinstance(x, form.Choose):
+            a, b = self.ev(x.then), self.ev(x.other)
+            return a if self.ev(x.cond) else b
+        if isinstance(x, form.Convert):
+            return cast(self.ev(x.arg), x.arg.dtype, x.to, x.saturate)
+        return self.op(x)
+
+    def op(self, x: form.Op) -> Any:
+        assert x.fn in form.PRIMITIVES, x.fn
+        args = [self.ev(a) for a in x.args]
+        assert len({a.dtype for a in x.args}) == 1, x
+        d = x.args[0].dtype
+        if x.fn in ("quot", "rest"):
+            assert args[0] >= 0, x
+            assert args[1] > 0, x
+            return args[0] // args[1] if x.fn == "quot" else args[0] % args[1]
+        if d is BOOL:
+            return {"and": lambda a, b: a and b, "or": lambda a, b: a or b, "not": lambda a: not a, "==": lambda a, b: a == b,
+                    "!=": lambda a, b: a != b}[x.fn](*args)
+        if d.is_int and x.fn in INTS:
+            r = INTS[x.fn](*args)
+            return r if x.dtype is BOOL else wrap(r, x.dtype)
+        if x.fn == "fma":
+            import fractions
+            if all(map(math.isfinite, args)):
+                exact = fractions.Fraction(float(args[0])) * fractions.Fraction(float(args[1])) + fractions.Fraction(float(args[2]))
+                return value_of(exact.numerator / exact.denominator, d)
+        kind = {"i32": np.int32, "i64": np.int64, "f32": np.float32, "f64": np.float64}[d.name]
+        r = FUNCTIONS[x.fn].numpy(np, *(kind(a) for a in args))
+        return value_of(r, x.dtype)
+
+
+INTS: dict[str, Any] = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "neg": lambda a: -a, "abs": abs, "min": min, "max": max,
+    "floordiv": lambda a, b: a // b if b else 0, "mod": lambda a, b: a % b if b else 0, "sign": lambda a: (a > 0) - (a < 0),
+    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b}
+
+
+def cast(v: Any, source: DType, to: DType, saturate: bool) -> Any:
+    """`Convert`, written anew rather than with the compiler's own rounding."""
+    if to is BOOL:
+        return bool(v != 0)
+    if to.is_int:
+        if source.is_float:
+            if math.isnan(v):
+                return 0
+            v = to.highest if v >= to.highest else to.lowest if v <= to.lowest else int(v)
+        v = int(v)
+        if saturate:
+            return min(max(v, to.lowest), to.highest)
+        v %= 1 << to.bits
+        return v - (1 << to.bits) if to.signed and v >= 1 << (to.bits - 1) else v
+    return value_of(stored(v, to), to.compute)
+
+
+def stored(v: Any, d: DType) -> Any:
+    """What memory holds of a value."""
+    if d.is_float and isinstance(v, int | float | np.floating):
+        if d in (F32, F64) or d.name == "f16":
+            return d.numpy().type(v)
+        return np.array(v, np.float64).astype(d.numpy())[()]
+    if d.is_int:
+        v = int(v) % (1 << d.bits)
+        return v - (1 << d.bits) if d.signed and v >= 1 << (d.bits - 1) else v
+    return bool(v)
+
+
+def check(kernel: form.Kernel) -> None:
+    """The rules at the head of `form.py`: names bound once and before use, one parallel loop at the end, types that agree, shallow trees."""
+    bound = {*kernel.symbols, *(n for n, _ in kernel.scalars)}
+    ever = set(bound)
+    memory = {b.name: b.memory for b in kernel.buffers}
+
+    def bind(name: str, scope: set[str]) -> None:
+        assert name not in ever, f"{name} is bound twice"
+        ever.add(name)
+        scope.add(name)
+
+    def expr(x: form.Expr, scope: set[str], depth: int = 0) -> None:
+        assert depth <= 80, "too deep"
+        if isinstance(x, form.Ref):
+            assert x.name in scope, f"{x.name} is not in sight"
+        elif isinstance(x, form.Load):
+            assert x.index.dtype is I64
+            assert memory[x.buffer] is x.memory, x
+            expr(x.index, scope, depth + 1)
+        elif isinstance(x, form.Op):
+            for a in x.args:
+                expr(a, scope, depth + 1)
+        elif isinstance(x, form.Convert):
+            expr(x.arg, scope, depth + 1)
+        elif isinstance(x, form.Choose):
+            assert x.cond.dtype is BOOL
+            assert x.then.dtype is x.other.dtype is x.dtype, x
+            for a in (x.cond, x.then, x.other):
+                expr(a, scope, depth + 1)
+        assert x.dtype in (BOOL, I32, I64, F32, F64)
+
+    def block(body: form.Block, scope: set[str]) -> None:
+        for s in body:
+            if isinstance(s, form.Let):
+                expr(s.value, scope)
+                bind(s.name, scope)
+            elif isinstance(s, form.Var):
+                expr(s.init, scope)
+                assert s.init.dtype is s.dtype
+                bind(s.name, scope)
+            elif isinstance(s, form.Assign):
+                assert s.name in scope
+                expr(s.value, scope)
+            elif isinstance(s, form.Store):
+                expr(s.index, scope)
+                expr(s.value, scope)
+                assert memory[s.buffer] is s.memory
+                assert s.value.dtype is s.memory.compute or (s.value.dtype is F64 and s.memory.is_float), s
+            elif isinstance(s, form.For):
+                for x in (s.lo, s.hi, s.step):
+                    expr(x, scope)
+                    assert x.dtype is I64
+                inner = set(scope)
+                bind(s.var, inner)
+                block(s.body, inner)
+            elif isinstance(s, form.If):
+                expr(s.cond, scope)
+                block(s.then, set(scope))
+                block(s.other, set(scope))
+            elif isinstance(s, form.Alloc):
+                expr(s.size, scope)
+                assert s.name not in memory
+                memory[s.name] = s.memory
+            else:
+                for x in s.values:
+                    expr(x, scope)
+
+    block(kernel.body, bound)
+    if kernel.loop is not None:
+        assert all(isinstance(s, form.Let) for s in kernel.body[:-1])
+    parallel = [s for s in kernel.body if isinstance(s, form.For) and s.kind == "parallel"]
+    assert len(parallel) <= 1
