@@ -4,6 +4,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ def compile_operators(operators: list[Operator]) -> dict[str, Unit]:
     from pipelink_ir.passes.infer.operator import typed_operator
     target = jit.host()
     triple, layout = jit.layout(target)
+    operators = [_with_named_sizes(op) for op in operators]
     codes = [emit.emit_program(build(typed_operator(op)), target.emitter, triple, layout) for op in operators]
     objects = [jit.compile_object(code.text, target) for code in codes]
     if not codes:
@@ -47,6 +49,13 @@ def compile_operators(operators: list[Operator]) -> dict[str, Unit]:
         addresses = tuple((library.address(k.symbol), library.address(k.count) if k.count else 0) for k in code.kernels)
         out[op.name] = Unit(op, code, addresses, library)
     return out
+
+
+def _with_named_sizes(op: Operator) -> Operator:
+    """A kernel knows sizes by name, those of `?` too."""
+    from pipelink_ir.passes.infer.generic import name_dynamic
+    params, names = name_dynamic(op.params, set())
+    return replace(op, params=params) if names else op
 
 
 class Artifacts(dict[str, str | bytes]):
