@@ -7,16 +7,21 @@ from __future__ import annotations
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import i64
-from pipelink_ir.backends.loops.lower import Lowering, Sites
+from pipelink_ir.backends.loops.lower import RULES, Lowering, Sites
 from pipelink_ir.backends.loops.nests import kernel_body
 from pipelink_ir.backends.loops.place import plan
+from pipelink_ir.backends.loops.rank import ranked
+from pipelink_ir.backends.loops.reads import read
 from pipelink_ir.backends.loops.recur import recurrence_body
+from pipelink_ir.backends.loops.reduce import reduce
 from pipelink_ir.backends.loops.tidy import tidy
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import I64, DType
 from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name
 from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.ir.walk import deep
+
+RULES.update({"read": read, "reduce": reduce, "rank": ranked})
 
 
 def build(op: TypedOperator) -> form.Program:

@@ -5,7 +5,9 @@ is evaluated without asking (a `Choose`); the rest of `select`, `and`, `or` beco
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.costs import Plan, Quietness
@@ -59,6 +61,10 @@ class Need:
 
     index: Affine
     extent: Atom
+
+
+RULES: dict[str, Callable[[Lowering, Any, Env], Atom]] = {}
+"""`read`, `reduce` and `rank`, entered by `build.py`: their modules need `Lowering` and call back into it, so this one does not import them."""
 
 
 class Lowering:
@@ -120,11 +126,9 @@ class Lowering:
         if isinstance(x, Cast):
             out = self.e.convert(self.value(x.arg, env), DTYPES[x.to], x.saturate)
         elif isinstance(x, Read):
-            from pipelink_ir.backends.loops.reads import read
-            out = read(self, x, env)
+            out = RULES["read"](self, x, env)
         elif isinstance(x, Reduce):
-            from pipelink_ir.backends.loops.reduce import reduce
-            out = reduce(self, x, env)
+            out = RULES["reduce"](self, x, env)
         elif isinstance(x, Apply):
             out = self._lazy(x, env)
         else:

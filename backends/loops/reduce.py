@@ -13,7 +13,7 @@ from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.counts import count, names, ranges_of, terms, unrolled
 from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, Emitter, i64, key_of
 from pipelink_ir.backends.loops.fold import must
-from pipelink_ir.backends.loops.lower import Env, Lowering
+from pipelink_ir.backends.loops.lower import RULES, Env, Lowering
 from pipelink_ir.ir.dtypes import BOOL, F64, I32, I64, DType
 from pipelink_ir.ir.functions import REDUCTIONS
 from pipelink_ir.ir.nodes import Expr, Range, Reduce
@@ -24,7 +24,6 @@ BLOCK = 256
 
 def reduce(lo: Lowering, x: Reduce, env: Env) -> Atom:
     """The value of a reduction."""
-    from pipelink_ir.backends.loops.rank import ranked
     free = {n: env.names[n] for n in sorted(names(x)) if n in env.names}
     key = ("reduce", id(x), tuple((n, key_of(a)) for n, a in free.items()))
     found = lo.e.find(key)
@@ -33,7 +32,7 @@ def reduce(lo: Lowering, x: Reduce, env: Env) -> Atom:
     depth = lo.e.outermost(lo.e.depth_of(*free.values()), loads=True)
     with lo.e.at_depth(depth):
         if REDUCTIONS[x.kind].ranked:
-            out = ranked(lo, x, env)
+            out = RULES["rank"](lo, x, env)
         else:
             out = _unrolled(lo, x, env) if unrolled(x) else _looped(lo, x, env)
         lo.e.remember(key, out)
