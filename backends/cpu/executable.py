@@ -148,6 +148,13 @@ class CpuExecutable:
         idle.append(instance)
         return {name: array for name, (array, _) in zip(self._results, results, strict=True)}
 
+    @property
+    def statistics(self) -> dict[str, int]:
+        """What the plan of the latest new shapes has: kernels run, buffers between them, bytes of the arena that holds these."""
+        with self._lock:
+            plan = next(reversed(self._plans.values()))[0] if self._plans else None
+        return {"kernels": len(plan.steps), "buffers": plan.buffers, "arena bytes": plan.arena} if plan else {}
+
     def _plan(self, key: tuple[tuple[int, ...], ...]) -> tuple[Plan, list[_Instance]]:
         plan = Planner(self.pipeline, self.units).run(key)
         with self._lock:

@@ -63,6 +63,8 @@ class Plan:
     results: list[tuple[tuple[int, ...], DType]] = field(default_factory=list)
     copies: list[tuple[str, int, int]] = field(default_factory=list)
     arena: int = 0
+    buffers: int = 0
+    """How many stretches of the arena there are; they share bytes where they do not live at the same time."""
     sizes: dict[str, int] = field(default_factory=dict)
 
 
@@ -105,6 +107,7 @@ class Planner:
             else:
                 self._node(number, node, last)
         offsets, self.plan.arena = pack(self.lives)
+        self.plan.buffers = len(self.lives)
         self.plan.patches = [Patch(p.word, p.kind, 0, offsets[p.number]) if p.kind == "arena" else p for p in self.plan.patches]
         self._finish_results()
         return self.plan

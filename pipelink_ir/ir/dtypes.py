@@ -59,7 +59,8 @@ class DType:
         if self.name in _NUMPY:
             return np.dtype(_NUMPY[self.name])
         import ml_dtypes
-        return np.dtype(getattr(ml_dtypes, _ML_DTYPES[self.name]))
+        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES[self.name]))
+        return dtype
 
     def __str__(self) -> str:
         return self.name

@@ -145,7 +145,7 @@ def _power(a: Number, b: Number) -> Number:
     if isinstance(a, int) and isinstance(b, int):
         if b < 0 or b > 1024:
             raise CannotEvaluate(f"exponent {b}")
-        return a ** b
+        return int(a ** b)
     return math.pow(a, b)
 
 
