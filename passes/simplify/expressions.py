@@ -100,7 +100,7 @@ class Rewriter:
         if isinstance(arg, Read) and self.memory.get(arg.tensor) == e.to:
             return arg
         # An integer or a bool that has the type already. (Of a float the cast keeps a sum from joining a product as one operation.)
-        return arg if arg.dtype is e.dtype and DTYPES[e.to] is e.dtype and not e.dtype.is_float else e
+        return arg if arg.dtype is e.dtype and DTYPES[e.to] is e.dtype and not e.dtype.is_float and not is_literal(arg) else e
 
     # ---------------------------------------------------------------------------------------------------------- reductions
 

@@ -80,7 +80,8 @@ def _expressions(op: Operator, body: Compute) -> Compute:
     for i, value in enumerate(typed.values):
         meant = rewriter.simplify(value)
         if meant is not value and not (is_literal(meant) and isinstance(value, Cast) and is_literal(value.arg)):
-            candidates.append(_Candidate(i, meant, [write(meant, names, False), write(meant, names, True)]))
+            old = frozenset(id(n) for n in walk(value) if is_literal(n))
+            candidates.append(_Candidate(i, meant, [write(meant, names, None), write(meant, names, old)]))
     return _settle(op, body, candidates) if candidates else body
 
 
@@ -139,25 +140,24 @@ def _rewriter(op: Operator, typed: _Typed) -> Rewriter:
     return rewriter
 
 
-def write(e: Expr, lets: Mapping[str, str], cast: bool) -> Expr:
-    """A typed expression as source: without implicit conversions and with the names of lets. `cast` writes the type of each literal."""
+def write(e: Expr, lets: Mapping[str, str], old: frozenset[int] | None) -> Expr:
+    """A typed expression as source: without implicit conversions and with the names of lets. With `old`, the literals that were there (by identity), a new
+    one of 64 bits has its type written."""
     if is_literal(e) and e.dtype is not None:
         plain = _literal(e)
-        return Cast(e.dtype.name, plain, span=e.span) if cast and e.dtype.name != "bool" else plain
+        return Cast(e.dtype.name, plain, span=e.span) if old is not None and id(e) not in old and e.dtype.bits == 64 else plain
     if isinstance(e, Cast) and e.implicit:
-        return write(e.arg, lets, cast)
+        return write(e.arg, lets, old)
     if isinstance(e, Cast) and is_literal(e.arg):
         return replace(e, arg=_literal(e.arg), dtype=None)
     if isinstance(e, Read) and not e.indices and e.tensor in lets:
         return Name(lets[e.tensor], span=e.span)
     if isinstance(e, Apply) and e.fn == "**":
-        return replace(e, args=(write(e.args[0], lets, cast), write(e.args[1], lets, False)), dtype=None)
+        return replace(e, args=(write(e.args[0], lets, old), write(e.args[1], lets, None)), dtype=None)
     if isinstance(e, Range):
-        lo = None if e.lo is None or (isinstance(e.lo, IntLit) and e.lo.value == 0) else write(e.lo, lets, False)
-        return replace(e, lo=lo, hi=write(e.hi, lets, False), dtype=None)
-    if isinstance(e, Read):
-        return replace(rebuild(e, lambda x: write(x, lets, False)), dtype=None)
-    return replace(rebuild(e, lambda x: write(x, lets, cast)), dtype=None)
+        lo = None if e.lo is None or (isinstance(e.lo, IntLit) and e.lo.value == 0) else write(e.lo, lets, None)
+        return replace(e, lo=lo, hi=write(e.hi, lets, None), dtype=None)
+    return replace(rebuild(e, lambda x: write(x, lets, None if isinstance(e, Read) else old)), dtype=None)
 
 
 def _literal(e: Expr) -> Expr:
