@@ -1,6 +1,7 @@
 """`make demo`: compile `edge.plir`, run it on a photograph, write `out/edges.png`, and say in a few lines what was done."""
 from __future__ import annotations
 
+import itertools
 import statistics
 import sys
 import time
@@ -41,7 +42,7 @@ def main() -> int:
     (ROOT / PICTURE).parent.mkdir(exist_ok=True)
     Image.fromarray(edges[0, :, :, 0]).save(ROOT / PICTURE)
 
-    parse, passes, backend = (1000 * (b - a) for a, b in zip(laps, laps[1:], strict=False))
+    parse, passes, backend = (1000 * (b - a) for a, b in itertools.pairwise(laps))
     made = "".join(f", {value} {what}" for what, value in getattr(executable, "statistics", {}).items())
     print(f"""\
 PipeLink IR compiled {PROGRAM} and ran it on {PHOTO} ({photo.shape[2]} x {photo.shape[1]} pixels).
