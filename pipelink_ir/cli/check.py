@@ -10,9 +10,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from pipelink_ir.cli import console
 from pipelink_ir.ir.diagnostics import Diagnostic, ProgramError, Report, UsageError
+
+if TYPE_CHECKING:
+    from pipelink_ir.runtime.targets import Target
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,19 +46,20 @@ def execute(args: argparse.Namespace) -> int:
     return fault or console.status(found)
 
 
-def _targets(text: str | None) -> tuple[str, ...]:
+def _targets(text: str | None) -> tuple[Target, ...]:
     from pipelink_ir.runtime.targets import parse_target
-    return tuple(parse_target(name.strip()).name for name in text.split(",")) if text is not None else ()
+    return tuple(parse_target(name.strip()) for name in text.split(",")) if text is not None else ()
 
 
-def check_file(path: str, targets: Sequence[str] = ()) -> list[Diagnostic]:
-    """Everything that is wrong with one program."""
+def check_file(path: str, targets: Sequence[Target] = ()) -> list[Diagnostic]:
+    """Everything that is wrong with one program, for these targets or those that it declares."""
     from pipelink_ir.passes.hooks import VerifyEach
     from pipelink_ir.passes.manager import parse_passes, run_passes
     from pipelink_ir.runtime.sources import read_program
+    from pipelink_ir.runtime.targets import checked_for
     report = Report()
     try:
-        run_passes(read_program(path), parse_passes("validate"), report, [VerifyEach()])
+        run_passes(read_program(path), checked_for(parse_passes("validate"), targets), report, [VerifyEach()])
     except ProgramError as error:
         return list(error.diagnostics)
     return report.diagnostics

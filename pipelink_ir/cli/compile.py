@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pipelink_ir.cli import console
 from pipelink_ir.cli.crash import crash_file
-from pipelink_ir.cli.pass_options import Watch, add_pass_options, settings, steps_of, watch
+from pipelink_ir.cli.pass_options import Watch, add_pass_options, dump_backend, settings, steps_of, watch
 from pipelink_ir.ir.diagnostics import Report, UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def execute(args: argparse.Namespace) -> int:
         raise UsageError("no FILE is given; `pipelinkc --help` says what there is")
     target = parse_target(args.target or "cpu")
     emit = _what(args)
-    steps = steps_of(args, target.passes)
+    steps = steps_of(args, target)
     if args.file is None:
         print(_pipeline_text(steps))
         return 0
@@ -91,15 +91,16 @@ def _pipeline_text(steps: tuple[Step, ...]) -> str:
 def _compile(args: argparse.Namespace, target: Target, emit: str, steps: tuple[Step, ...]) -> int:
     from pipelink_ir.passes.manager import run_passes
     from pipelink_ir.runtime.attributes import with_attributes
-    from pipelink_ir.runtime.compile import for_backend, pick_pipeline
+    from pipelink_ir.runtime.compile import pick_pipeline
     from pipelink_ir.runtime.sources import read_program
+    from pipelink_ir.runtime.targets import completed
     looking = watch(args)
     module = read_program(args.file)
     values = settings(args.set, "--set")
     if values:
         module = with_attributes(module, pick_pipeline(module, args.pipeline), values)
     if emit in BACKEND_TEXTS:
-        steps = for_backend(steps)
+        steps = completed(steps, target)
     if args.print_pipeline:
         console.say(_pipeline_text(steps))
     report = Report()
@@ -137,22 +138,17 @@ def _text(value: str | bytes) -> str:
 
 def _dump(module: Module, args: argparse.Namespace, target: Target, looking: Watch) -> None:
     """What the backend makes of every pipeline, after the numbered programs; not where only some passes were asked for."""
-    if looking.dump is None or args.stop_after or args.passes is not None:
+    if looking.dump is None or args.stop_after or args.passes is not None or not target.runs:
         return
-    from pipelink_ir.cli import plan
     from pipelink_ir.runtime.compile import Artifacts, load_module, pick_pipeline
     for name in [pick_pipeline(module, args.pipeline)] if args.pipeline else [p.name for p in module.pipelines]:
-        if target.texts:
-            with crash_file(module, [None, "--emit", "asm", "--pipeline", name]):
-                artifacts = Artifacts(module, load_module(target, module, name))
-                for extension in target.texts:
-                    looking.dump.write(f"{name}.{extension}", artifacts[extension])
-        looking.dump.write(f"{name}.plan.json", plan.json_text(module, name))
+        with crash_file(module, [None, "--emit", "asm", "--pipeline", name]):
+            dump_backend(looking.dump, name, Artifacts(module, load_module(target, module, name)))
 
 
 def _write(output: str | None, text: str) -> None:
-    if output is None or output == "-":
+    from pipelink_ir.runtime.output import STDOUT_PATHS, write_output
+    if output is None or output in STDOUT_PATHS:
         sys.stdout.write(text if text.endswith("\n") or not text else text + "\n")
         return
-    from pipelink_ir.runtime.output import write_output
     write_output(output, text.encode("utf-8"))

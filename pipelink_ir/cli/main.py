@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 
 from pipelink_ir.cli import console
-from pipelink_ir.ir.diagnostics import ProgramError, UsageError
+from pipelink_ir.ir.diagnostics import ProgramError, UsageError, did_you_mean
 from pipelink_ir.version import __version__
 
 COMMANDS = {
@@ -79,6 +80,10 @@ def _dispatch(args: list[str]) -> int:
     if name in LATER:
         from pipelink_ir.cli import later
         return later.execute(name)
+    if name and "." not in name and not name.startswith("-") and name not in COMMANDS and not os.path.exists(name):
+        near = did_you_mean(name, (*COMMANDS, *LATER))
+        if near:
+            raise UsageError(f"there is no command or file '{name}'; {near}")
     command = name if name in COMMANDS else "compile"
     module = importlib.import_module(f"pipelink_ir.cli.{command}")
     parser = _parser(command, module.__doc__ or "")

@@ -11,6 +11,8 @@ from pipelink_ir.ir.diagnostics import UsageError
 if TYPE_CHECKING:
     from pipelink_ir.passes.hooks import DumpDir, TimePasses
     from pipelink_ir.passes.manager import Hook, Step
+    from pipelink_ir.runtime.compile import Artifacts
+    from pipelink_ir.runtime.targets import Target
 
 
 def add_pass_options(parser: argparse.ArgumentParser) -> None:
@@ -40,10 +42,11 @@ class Watch:
             self.timer.show()
 
 
-def steps_of(args: argparse.Namespace, default: str) -> tuple[Step, ...]:
-    """The passes that the flags ask for; `default` is the target's list."""
+def steps_of(args: argparse.Namespace, target: Target) -> tuple[Step, ...]:
+    """The passes that the flags ask for, by default those of the target; a target that is named replaces those that the program declares."""
     from pipelink_ir.passes.manager import parse_passes, stop_after
-    steps = parse_passes(default if args.passes is None else args.passes)
+    from pipelink_ir.runtime.targets import checked_for
+    steps = checked_for(parse_passes(target.passes if args.passes is None else args.passes), [target] if args.target else ())
     return stop_after(steps, args.stop_after) if args.stop_after else steps
 
 
@@ -65,6 +68,15 @@ def watch(args: argparse.Namespace) -> Watch:
         hooks.append(dump)
     hooks.append(CrashFile(("--target", args.target) if args.target else ()))
     return Watch(hooks, timer, dump)
+
+
+def dump_backend(dump: DumpDir, name: str, artifacts: Artifacts) -> None:
+    """What the backend made of a pipeline, after the numbered programs, and the pipeline as data."""
+    from pipelink_ir.cli import plan
+    for extension, text in artifacts.items():
+        if extension != "plir":
+            dump.write(f"{name}.{extension}", text)
+    dump.write(f"{name}.plan.json", plan.json_text(artifacts.module, name))
 
 
 def _folder(path: str) -> Path:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.cli import console
 from pipelink_ir.cli.crash import crash_file
-from pipelink_ir.cli.pass_options import Watch, add_pass_options, settings, steps_of, watch
+from pipelink_ir.cli.pass_options import Watch, add_pass_options, dump_backend, settings, steps_of, watch
 from pipelink_ir.ir.diagnostics import UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ def execute(args: argparse.Namespace) -> int:
     with crash_file(compiled.module, _again(args)):
         _ = compiled.executable
         clock.lap("backend")
-        _dump(compiled, looking)
+        if looking.dump is not None:
+            dump_backend(looking.dump, compiled.pipeline.name, compiled.artifacts)
         results = compiled.run(bound)
     clock.lap("run")
     if outputs.wanted:
@@ -93,7 +94,7 @@ def _compile(args: argparse.Namespace, clock: Clock) -> tuple[Compiled, Watch]:
     target = parse_target(args.target or "cpu")
     if args.stop_after:
         raise UsageError("--stop-after prints a program that is not finished; it does not go with 'run'")
-    steps, looking = steps_of(args, target.passes), watch(args)
+    steps, looking = steps_of(args, target), watch(args)
     if args.print_pipeline:
         from pipelink_ir.passes.manager import pipeline_text
         console.say(pipeline_text(steps))
@@ -111,14 +112,6 @@ def _again(args: argparse.Namespace) -> list[str | None]:
     """The command that runs the file of a crash on the same arrays."""
     flags = [("--target", args.target), ("--pipeline", args.pipeline), *(("--inputs", p) for p in args.inputs), *(("--in", p) for p in args.one_in)]
     return ["run", None, *(text for flag, value in flags if value for text in (flag, value)), *(["--float64"] if args.float64 else [])]
-
-
-def _dump(compiled: Compiled, looking: Watch) -> None:
-    """What the backend made, after the numbered programs."""
-    if looking.dump is not None:
-        for extension, text in compiled.artifacts.items():
-            if extension != "plir":
-                looking.dump.write(f"{compiled.pipeline.name}.{extension}", text)
 
 
 def _summary(results: Results) -> None:
@@ -145,6 +138,8 @@ def _figures(array: Any) -> str:
 def _tell(compiled: Compiled, bound: Bound, clock: Clock) -> None:
     say = console.say
     say(f"pipelinkc: @{compiled.pipeline.name} for {compiled.target.name}: " + ", ".join(f"{what} {ms:.1f} ms" for what, ms in clock.times.items()))
+    say(f"  passes: {compiled.passes}")
+    say(f"  nodes: {len(compiled.pipeline.nodes)}, operators: {len(compiled.module.operators)}")
     if bound.sizes:
         say("  sizes: " + ", ".join(f"{name} = {size}" for name, size in bound.sizes.items()))
     for what, value in getattr(compiled.executable, "statistics", {}).items():

@@ -27,6 +27,14 @@ def with_attributes(module: Module, pipeline: str, values: Mapping[str, Any]) ->
     return replace(module, items=tuple(new if item is old else item for item in module.items))
 
 
+def require_values(module: Module, pipeline: str) -> None:
+    """Every attribute of a pipeline that is to run has a value."""
+    missing = [f"{a.name}: {a.type}" for p in module.pipelines if p.name == pipeline for a in p.attributes if a.default is None]
+    if missing:
+        name = missing[0].split(":")[0]
+        raise UsageError(f"'@{pipeline}' needs a value for {', '.join(missing)}: give '--set {name}=VALUE' (in Python '{name}=VALUE')")
+
+
 def literal(value: Any, attribute: Attribute) -> Expr:
     """A value as the expression that a program would hold."""
     text = value.strip() if isinstance(value, str) else value

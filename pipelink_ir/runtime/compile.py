@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipelink_ir.ir.diagnostics import Diagnostic, InternalError, ProgramError, Report, UsageError, did_you_mean
 from pipelink_ir.ir.nodes import Module, Operand, Pipeline
-from pipelink_ir.passes.manager import Hook, Step, describe_error, parse_passes, run_passes, step
-from pipelink_ir.runtime.attributes import with_attributes
+from pipelink_ir.passes.manager import Hook, Step, describe_error, parse_passes, pipeline_text, run_passes
+from pipelink_ir.runtime.attributes import require_values, with_attributes
 from pipelink_ir.runtime.bind import Bound, bind
 from pipelink_ir.runtime.sources import read_program
-from pipelink_ir.runtime.targets import Target, load, parse_target
+from pipelink_ir.runtime.targets import Target, checked_for, completed, load, parse_target
 
 if TYPE_CHECKING:
     from pipelink_ir.backends.interface import Executable
@@ -74,12 +74,12 @@ class Artifacts(Mapping[str, str | bytes]):
     """The texts that lead to an executable, by extension; each is made when it is asked for."""
 
     def __init__(self, module: Module, executable: Executable) -> None:
-        self._module, self._executable = module, executable
+        self.module, self._executable = module, executable
 
     def __getitem__(self, extension: str) -> str | bytes:
         if extension == "plir":
             from pipelink_ir.grammar import print_module
-            return print_module(self._module)
+            return print_module(self.module)
         if extension not in self:
             raise KeyError(f"there is no artifact {extension!r}; there are {', '.join(self)}")
         return _ours(f"while making '{extension}'", lambda: self._executable.artifacts[extension])
@@ -97,12 +97,13 @@ class Artifacts(Mapping[str, str | bytes]):
 class Compiled:
     """A pipeline that is ready to run: call it with one array for each input, by name.
 
-    `module` is the program after all passes, `pipeline` its pipeline; `diagnostics` holds the warnings; `artifacts` every intermediate text by its
+    `module` is the program after all `passes`, `pipeline` its pipeline; `diagnostics` holds the warnings; `artifacts` every intermediate text by its
     extension (`plir`, `ll`, `s`, …)."""
 
-    def __init__(self, module: Module, pipeline: Pipeline, target: Target, diagnostics: Sequence[Diagnostic], float64: bool = False) -> None:
+    def __init__(self, module: Module, pipeline: Pipeline, target: Target, diagnostics: Sequence[Diagnostic], float64: bool = False,
+                 passes: str = "") -> None:
         self.module, self.pipeline, self.target, self.diagnostics = module, pipeline, target, tuple(diagnostics)
-        self._float64, self._executable = float64, None
+        self._float64, self._executable, self.passes = float64, None, passes
 
     _executable: Executable | None
 
@@ -162,7 +163,9 @@ def compile(program: str | os.PathLike[str], target: str | None = None, pipeline
         edge = pipelink_ir.compile("edge_gamma.plir")
         out = edge(img=frame)          # frame: float32 [N, H, W, 3]; out.out: float32 [N, H, W, 1]
     """
-    compiled = compile_module(read(program), parse_target(target or "cpu"), pipeline, attributes, float64=float64)
+    chosen = parse_target(target or "cpu")
+    steps = checked_for(parse_passes(chosen.passes), [chosen] if target else ())
+    compiled = compile_module(read(program), chosen, pipeline, attributes, float64=float64, steps=steps)
     _ = compiled.executable  # now, not at the first call
     return compiled
 
@@ -190,21 +193,16 @@ def pick_pipeline(module: Module, name: str | None) -> str:
     return name
 
 
-def for_backend(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """The steps and what every backend needs beside them: types, and no graph operators."""
-    names = [s.name for s in steps]
-    head = () if "infer-types" in names else (step("resolve"), step("infer-types")) if "resolve" not in names else (step("infer-types"),)
-    return (*head, *steps, *(() if "flatten" in names else (step("flatten"),)))
-
-
 def compile_module(module: Module, target: Target, pipeline: str | None = None, attributes: Mapping[str, Any] | None = None, *, float64: bool = False,
                    steps: Sequence[Step] | None = None, hooks: Sequence[Hook] = ()) -> Compiled:
     """Run the passes on a parsed program. The backend gets the result when it is first needed."""
     name = pick_pipeline(module, pipeline)
     module = with_attributes(module, name, attributes or {})
+    require_values(module, name)
     report = Report()
-    module = run_passes(module, for_backend(parse_passes(target.passes) if steps is None else steps), report, hooks)
-    return Compiled(module, next(p for p in module.pipelines if p.name == name), target, report.diagnostics, float64)
+    steps = completed(parse_passes(target.passes) if steps is None else steps, target)
+    module = run_passes(module, steps, report, hooks)
+    return Compiled(module, next(p for p in module.pipelines if p.name == name), target, report.diagnostics, float64, pipeline_text(steps))
 
 
 def load_module(target: Target, module: Module, pipeline: str, **options: Any) -> Executable:

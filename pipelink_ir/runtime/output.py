@@ -7,18 +7,21 @@ import sys
 
 from pipelink_ir.runtime.sources import file_error, os_reason
 
+STDOUT_PATHS = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+"""Standard output; replacing the file behind it would take it away from whoever opened it."""
+
 
 def write_output(path: str, data: bytes) -> None:
     """Write a file as a whole or not at all; `-` is standard output. Devices and pipes are written directly.
 
-    An old file is replaced only when the new content is on the disk, and hands on its permissions; a link is followed. Raises `ProgramError` (PL9101)."""
-    if path == "-":
+    An old file is replaced only when the new content is complete, and hands on its permissions; a link is followed. Raises `ProgramError` (PL9101)."""
+    if path in STDOUT_PATHS:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
     try:
-        _write(os.path.realpath(path), data)
+        _write(path, data)
     except OSError as error:
         raise file_error(path, f"cannot be written: {os_reason(error)}") from None
     except ValueError as error:
@@ -36,6 +39,7 @@ def _write(path: str, data: bytes) -> None:
         return
     if mode is not None and not os.access(path, os.W_OK):
         raise PermissionError(13, "permission denied")
+    path = os.path.realpath(path)
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name[:100]}.{os.getpid()}.tmp")
     try:

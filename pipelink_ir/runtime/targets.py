@@ -2,46 +2,63 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.ir.diagnostics import Diagnostic, ProgramError, UsageError, did_you_mean
 from pipelink_ir.ir.nodes import Module
 from pipelink_ir.ir.source import elsewhere
+from pipelink_ir.ir.targets import known_archs, parse_arch
+from pipelink_ir.passes.manager import Step, step
 
 if TYPE_CHECKING:
     from pipelink_ir.backends.interface import Executable
-
-ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_103", "sm_103a", "sm_110", "sm_110a",
-                 "sm_120", "sm_120a", "sm_121", "sm_121a")
-"""CUDA architectures that can be named."""
 
 _CUDA = re.compile(r"cuda(:\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A target: its name, the passes that lead to it (a name of `passes/pipeline.py`), and the texts that its backend makes."""
+    """A target: its name, the passes that lead to it (a name of `passes/pipeline.py`), those that its backend cannot do without, and the texts that
+    its backend makes."""
 
     name: str
     passes: str
+    needs: tuple[str, ...] = ("resolve", "infer-types", "flatten")
     texts: tuple[str, ...] = ()
     runs: bool = True
 
 
-_HERE = {"cpu": Target("cpu", "cpu", ("loops", "ll", "s")), "reference": Target("reference", "reference")}
+_HERE = {"cpu": Target("cpu", "cpu", texts=("loops", "ll", "s")), "reference": Target("reference", "reference", ("resolve", "infer-types"))}
 
 
 def parse_target(text: str) -> Target:
     """The target of that name; a `UsageError` lists what there is."""
     if text in _HERE:
         return _HERE[text]
-    if text in ARCHITECTURES or _CUDA.fullmatch(text):
+    if parse_arch(text) is not None or _CUDA.fullmatch(text):
         return Target(text, "cpu", runs=False)
-    known = [*_HERE, "cuda", *ARCHITECTURES]
+    known = [*_HERE, "cuda", *known_archs()]
     near = did_you_mean(text, known)
-    raise UsageError(f"there is no target '{text}'; {near or 'there are ' + ', '.join(known)}")
+    raise UsageError(f"there is no target '{text}'; {near or 'there are ' + ', '.join(dict.fromkeys(known))}")
+
+
+def checked_for(steps: Sequence[Step], targets: Sequence[Target]) -> tuple[Step, ...]:
+    """The steps in which contracts are checked for these targets instead of those that the program declares."""
+    names = tuple(t.name for t in targets if parse_arch(t.name) is not None)
+    return tuple(Step(s.of, replace(s.options, targets=names)) if names and s.name == "check-contracts" and not s.options.targets else s for s in steps)
+
+
+def completed(steps: Sequence[Step], target: Target) -> tuple[Step, ...]:
+    """The steps, and around them what the backend of a target cannot do without."""
+    names = [s.name for s in steps]
+    head: list[Step] = []
+    tail: list[Step] = []
+    for name in target.needs:
+        if name not in names:
+            (tail if name == "flatten" else head).append(step(name))
+    return (*head, *steps, *tail)
 
 
 def unsupported(what: str, help: str) -> ProgramError:

@@ -5,13 +5,15 @@ import json
 import os
 import re
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pipelink_ir.passes.pipeline import ALIASES, PASSES
-from tests.unit.cli.command import BROKEN, SCALE, UNKNOWN, Done
+from tests.unit.cli.command import BROKEN, ROOT, SCALE, UNKNOWN, Done
 
 Command = Callable[..., Done]
 
@@ -142,6 +144,14 @@ def test_a_device_as_output(pipelinkc: Command, scale: Path) -> None:
     assert done.status == 2
     assert "no space left" in done.err
     assert pipelinkc(scale, "-p", "none", "-o", "-").out == SCALE
+    assert pipelinkc(scale, "-p", "none", "-o", "/dev/stdout").out == SCALE
+
+
+def test_a_pipe_as_output(scale: Path) -> None:
+    line = f'{sys.executable} -m pipelink_ir.cli -p none "{scale}" -o >(cat; echo end) | cat'
+    done = subprocess.run(["bash", "-c", line], capture_output=True, cwd=ROOT, timeout=60)
+    assert done.stdout.decode() == SCALE + "end\n"
+    assert done.stderr == b""
 
 
 def test_attributes_are_set(pipelinkc: Command, scale: Path) -> None:

@@ -55,6 +55,12 @@ def test_commands_of_later_versions(pipelinkc: Command, word: str) -> None:
     assert f"'./{word}'" in done.err
 
 
+def test_misspelled_commands(pipelinkc: Command) -> None:
+    done = pipelinkc("chekc", "x.plir")
+    assert done.status == 2
+    assert done.err == "pipelinkc: error: there is no command or file 'chekc'; did you mean 'check'?\n"
+
+
 @pytest.mark.parametrize("what", ["missing", "folder", "nul", "a link to itself", "in a file"])
 def test_files_that_cannot_be_read(pipelinkc: Command, tmp_path: Path, what: str) -> None:
     path = str(tmp_path / "x.plir")

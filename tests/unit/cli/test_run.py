@@ -138,6 +138,15 @@ def test_attributes(run: Command, tmp_path: Path, scale: Path) -> None:
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), -0.5 * X, strict=True)
 
 
+def test_attributes_that_have_no_value(run: Command, tmp_path: Path, write: Any) -> None:
+    path = write("x.plir", SCALE.replace("by: f32 = 2.0) -> (%y: tensor<NxKxf32>) {\n  %y", "by: f32) -> (%y: tensor<NxKxf32>) {\n  %y"))
+    save(tmp_path / "x.npy", X)
+    done = run(path, "--in", "x=x.npy")
+    assert done.status == 2
+    assert "'@main' needs a value for by: f32: give '--set by=VALUE'" in done.err
+    assert run(path, "--in", "x=x.npy", "--set", "by=1").status == 0
+
+
 def test_passes_can_be_chosen(run: Command, tmp_path: Path, scale: Path) -> None:
     save(tmp_path / "x.npy", X)
     for passes in ("none", "resolve", "resolve,infer-types", "resolve,infer-types,flatten,simplify"):
