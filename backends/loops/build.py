@@ -14,6 +14,7 @@ from pipelink_ir.backends.loops.rank import ranked
 from pipelink_ir.backends.loops.reads import read
 from pipelink_ir.backends.loops.recur import recurrence_body
 from pipelink_ir.backends.loops.reduce import reduce
+from pipelink_ir.backends.loops.steps import distributed
 from pipelink_ir.backends.loops.tidy import tidy
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import I64, DType
@@ -46,9 +47,10 @@ class _Builder:
             if len(tensors) > 1:
                 self._close(kernel_body(op, self.plan, self.sites, [(t, t.pieces[0]) for t in tensors]), tensors[0].name)
                 continue
-            for k, piece in enumerate(tensors[0].pieces):
-                name = tensors[0].name if len(tensors[0].pieces) == 1 else f"{tensors[0].name}.{k}"
-                self._close(kernel_body(op, self.plan, self.sites, [(tensors[0], piece)]), name)
+            t = tensors[0]
+            jobs = [job for piece in t.pieces for job in distributed(op, self.plan.place, piece)]
+            for k, (piece, chosen) in enumerate(jobs):
+                self._close(kernel_body(op, self.plan, self.sites, [(t, piece)], chosen), t.name if len(jobs) == 1 else f"{t.name}.{k}")
         temporaries = [t for t in op.tensors.values() if t.kind == "local" and self.plan.place[t.name] == "buffer"]
         return form.Program(op.op.name, tuple(self.kernels), tuple(map(buffer_of, op.operands)), tuple(map(buffer_of, op.results)),
                             tuple(map(buffer_of, temporaries)), op.symbols, _scalars(op), tuple(self.sites.list))

@@ -5,7 +5,7 @@ is evaluated without asking (a `Choose`); the rest of `select`, `and`, `or` beco
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,8 +70,10 @@ RULES: dict[str, Callable[[Lowering, Any, Env], Atom]] = {}
 class Lowering:
     """Values of one kernel. `written` are the buffers that this kernel writes, `assured` the border reads known to be inside in the loop being written."""
 
-    def __init__(self, op: TypedOperator, plan: Plan, sites: Sites, written: frozenset[str] = frozenset()) -> None:
+    def __init__(self, op: TypedOperator, plan: Plan, sites: Sites, written: frozenset[str], chosen: Mapping[str, int] | None = None) -> None:
         self.op, self.plan, self.sites, self.written = op, plan, sites, written
+        self.chosen: Mapping[str, int] = chosen or {}
+        """Locals of which this kernel meets one piece alone."""
         self.e = Emitter()
         self.root = Env({**{s: self.e.given(s, I64) for s in op.symbols}, **{s: self.e.given(s, d) for s, d in op.scalars}})
         self.used: dict[str, Tensor] = {}

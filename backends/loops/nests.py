@@ -5,7 +5,7 @@ the axis before a last one of at most four places, which is then written out. A 
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pipelink_ir.backends.loops import form
@@ -13,12 +13,13 @@ from pipelink_ir.backends.loops.costs import Plan, looping
 from pipelink_ir.backends.loops.counts import known
 from pipelink_ir.backends.loops.emit import Atom, i64, key_of
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
-from pipelink_ir.backends.loops.reads import address, no_hole
+from pipelink_ir.backends.loops.reads import address, no_hole, nothing_to_read
 from pipelink_ir.backends.loops.split import edges, interior, running, split, trial
 from pipelink_ir.backends.loops.uses import Lin, Uses, uses_of
 from pipelink_ir.ir.dtypes import F64, I64
 from pipelink_ir.ir.nodes import Expr, IntLit, Range
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
+from pipelink_ir.ir.walk import reads_in
 
 CHUNK = 16384
 """Elements of a flat loop that one turn of the parallel loop takes."""
@@ -37,9 +38,9 @@ class Axis:
     n: Atom
 
 
-def kernel_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job]) -> Lowering:
+def kernel_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job], chosen: Mapping[str, int] | None = None) -> Lowering:
     """The kernel that computes pieces over one box, still open: its statements stand in the root frame."""
-    lo = Lowering(op, plan, sites, frozenset(t.name for t, _ in jobs))
+    lo = Lowering(op, plan, sites, frozenset(t.name for t, _ in jobs), chosen)
     Nest(lo, jobs).write()
     return lo
 
@@ -51,7 +52,8 @@ class Nest:
         self.lo, self.e = lo, lo.e
         self.jobs = [_without_first_holes(t, p) for t, p in jobs] if len(jobs) == 1 else jobs
         self.axes = [self._axis(a) for a in self.jobs[0][1].axes]
-        self.heavy = any(_heavy(lo, p) for _, p in self.jobs)
+        self.heavy = any(heavy(lo.op, lo.plan.inline, p) for _, p in self.jobs)
+        self.uses = [uses_of(p, lo.op.tensors, lo.plan.inline, lo.chosen) for _, p in self.jobs]
         for tensor, p in self.jobs:
             for k, a in enumerate(p.axes):
                 self._fill(lo.extent(a.lo or IntLit(0, dtype=I64), a.hi))
@@ -71,7 +73,7 @@ class Nest:
         """Writes the kernel."""
         axes, e = self.axes, self.e
         if not axes:
-            self.element([])
+            self._readable(lambda: self.element([]))
             return
         flat = 1 if self.heavy else self._flat_suffix()
         short = not self.heavy and flat == 1 and len(axes) > 1 and isinstance(axes[-1].n, form.Const) and 1 <= int(axes[-1].n.value) <= SHORT
@@ -83,16 +85,31 @@ class Nest:
         if outer:
             with e.loop(self._hint(outer), i64(0), self._turns(outer), kind="parallel") as p:
                 at = self._unravel(outer, p)
-                if len(outer) == len(axes):
-                    self.element(at)
-                else:
-                    row(at, axes[len(outer):], None)
+                self._readable(lambda: self.element(at) if len(outer) == len(axes) else row(at, axes[len(outer):], None))
             return
         total = self._total(axes) if flat > 1 else axes[0].n
         chunks = e.op("floordiv", e.op("+", self._guarded(total, axes), i64(CHUNK - 1)), i64(CHUNK))
         with e.loop("chunk", i64(0), chunks, kind="parallel") as p:
             begin = e.op("*", p, i64(CHUNK))
-            row([], axes, (begin, e.op("min", e.op("+", begin, i64(CHUNK)), total)))
+            self._readable(lambda: row([], axes, (begin, e.op("min", e.op("+", begin, i64(CHUNK)), total))))
+
+    def _readable(self, body: Callable[[], None]) -> None:
+        """`body`, unless it would read through a border from an axis without places."""
+        lo, e = self.lo, self.e
+        asked = {key: span for u in self.uses for key, span in u.borders.items()}
+        empty = [(lo.op.tensors[t], k, n, span) for (t, k), span in asked.items() if not lo.is_full(n := lo.extent(*lo.op.tensors[t].shape[k]))]
+        if not empty:
+            body()
+            return
+        ok = e.all_of([e.op(">=", n, i64(1)) for _, _, n, _ in empty])
+        with e.when(e.op("not", ok)):
+            for t, k, n, span in empty:
+                with e.when(e.op("<", n, i64(1))):
+                    lo.fail(span, nothing_to_read(t, k))
+        with e.when(ok):
+            for _, _, n, _ in empty:
+                self._fill(n)
+            body()
 
     def _hint(self, outer: list[Axis]) -> str:
         return outer[0].name if len(outer) == 1 else "_".join(a.name for a in outer)
@@ -144,7 +161,8 @@ class Nest:
         lo, e, first, rest = self.lo, self.e, axes[0], axes[1:]
         size = self._total(rest)
         if part is not None:
-            with e.loop("i", *part, nonempty=True, vector=True) as i:
+            start = e.op("*", first.lo, size)
+            with e.loop("i", e.op("+", start, part[0]), e.op("+", start, part[1]), nonempty=True, vector=True) as i:
                 self.element([*(i64(0) for _ in axes[1:]), i])
             return
         nested = self._nested(at, rest)
@@ -183,7 +201,7 @@ class Nest:
         best = 1
         if any(p.holes for _, p in self.jobs):
             return best
-        found = [(p, uses_of(p, self.lo.op.tensors, self.lo.plan.inline)) for _, p in self.jobs]
+        found = [(p, u) for (_, p), u in zip(self.jobs, self.uses, strict=True)]
         rank = len(self.axes)
         for m in range(2, rank + 1):
             if not all(self._whole(p, rank - m) and self._in_step(p, u, rank - m, m == rank) for p, u in found):
@@ -233,24 +251,20 @@ def store(lo: Lowering, t: Tensor, piece: Piece, at: list[Atom]) -> None:
         e.remember(("stored", t.name, tuple(map(key_of, at))), e.convert(value, t.dtype))
 
 
-def _heavy(lo: Lowering, p: Piece) -> bool:
-    """Whether an element takes a loop of its own."""
-    return loops_inside(lo.op, lo.plan, p.value, {})
+def heavy(op: TypedOperator, inline: Callable[[str], bool], p: Piece) -> bool:
+    """Whether an element takes a loop of its own, in the piece or in a local that is evaluated in it."""
+    memo: dict[str, bool] = {}
 
+    def loops(x: Expr) -> bool:
+        return looping(x) or any(local(r.tensor) for r in reads_in(x) if inline(r.tensor))
 
-def loops_inside(op: TypedOperator, plan: Plan, x: Expr, memo: dict[str, bool]) -> bool:
-    """Whether an expression loops, through the locals that are evaluated in it."""
-    from pipelink_ir.ir.walk import reads_in
-    if looping(x):
-        return True
-    for r in reads_in(x):
-        if plan.inline(r.tensor):
-            if r.tensor not in memo:
-                memo[r.tensor] = False
-                memo[r.tensor] = any(loops_inside(op, plan, p.value, memo) for p in op.tensors[r.tensor].pieces)
-            if memo[r.tensor]:
-                return True
-    return False
+    def local(name: str) -> bool:
+        if name not in memo:
+            memo[name] = False
+            memo[name] = any(loops(q.value) for q in op.tensors[name].pieces)
+        return memo[name]
+
+    return loops(p.value)
 
 
 def _without_first_holes(t: Tensor, p: Piece) -> Job:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
-from pipelink_ir.backends.loops.costs import STORED, Costs, Plan, Step, looping
+from pipelink_ir.backends.loops.costs import STORED, Costs, Plan, looping
 from pipelink_ir.backends.loops.counts import GUESS, guess, known, names, ranges_of, unrolled
-from pipelink_ir.backends.loops.uses import uses_of
+from pipelink_ir.backends.loops.steps import steps
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.functions import REDUCTIONS
-from pipelink_ir.ir.nodes import Expr, Read, Reduce
+from pipelink_ir.ir.nodes import Apply, Expr, Name, Read, Reduce
 from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.ir.walk import children
 
@@ -35,8 +35,8 @@ class Context:
     outer: int
     axes: tuple[frozenset[int], ...]
     depth: int = 0
-    key: int = 0
-    """What tells reads at different indices apart: equal reads share one evaluation."""
+    keys: tuple[int, ...] = ()
+    """What tells reads at different indices apart, for each axis: equal reads share one evaluation."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class _Planner:
                 if t.kind == "local" and name not in ring and self._inline(t, costs, name in fails):
                     self.place[name] = "inline"
                 self._spread(t)
-        return Plan(self.place, tuple(_steps(self.op, self.place)))
+        return Plan(self.place, steps(self.op, self.place))
 
     # ------------------------------------------------------------------------------------------------------------------ costs
 
@@ -103,32 +103,44 @@ class _Planner:
             around = list(self.contexts.get(t.name, {}))
         else:
             extents = tuple(_extent(t, k) for k in range(rank))
-            around = [Context(extents, max(1, rank - 1) if rank else 0, tuple(frozenset((k,)) for k in range(rank)))]
+            around = [Context(extents, max(1, rank - 1) if rank else 0, tuple(frozenset((k,)) for k in range(rank)),
+                              keys=tuple(hash((t.name, k)) for k in range(rank)))]
         for piece in t.pieces:
             for c in around:
                 extents = c.extents[:max(_deepest(c) + 1, c.outer)] if self.place[t.name] == "inline" else c.extents
-                inner = Context(extents, c.outer, c.axes, c.depth + 1, hash((t.name, c.key, piece.axes)))
-                self._walk(piece.value, inner, {a.index: used for a, used in zip(piece.axes, inner.axes, strict=True)})
+                inner = Context(extents, c.outer, c.axes, c.depth + 1, c.keys)
+                self._walk(piece.value, inner, {a.index: (used, key) for a, used, key in zip(piece.axes, c.axes, c.keys, strict=True)})
 
-    def _walk(self, x: Expr, c: Context, env: dict[str, frozenset[int]]) -> None:
-        if isinstance(x, Read):
-            t = self.op.tensors[x.tensor]
-            if t.kind == "local":
-                axes = tuple(frozenset[int]().union(*(env.get(n, frozenset()) for n in names(i))) for i in x.indices)
-                at = Context(c.extents, c.outer, axes, c.depth, hash((c.key, x.indices)))
-                self.contexts.setdefault(x.tensor, {})[at] = None
+    def _walk(self, x: Expr, c: Context, env: Names) -> None:
+        if isinstance(x, Read) and self.op.tensors[x.tensor].kind == "local":
+            axes = tuple(frozenset[int]().union(*(env[n][0] for n in names(i) if n in env)) for i in x.indices)
+            at = Context(c.extents, c.outer, axes, c.depth, tuple(_key(i, env) for i in x.indices))
+            self.contexts.setdefault(x.tensor, {})[at] = None
         if isinstance(x, Reduce):
             # A reduction stands outside the loops on whose indices it does not depend.
-            used = [d for n in names(x) for d in env.get(n, ())]
-            deepest = max(used, default=-1)
-            extents = c.extents[:max(deepest + 1, c.outer)]
+            used = [d for n in names(x) if n in env for d in env[n][0]]
+            extents = c.extents[:max([c.outer - 1, *used]) + 1]
             inner = dict(env)
             for r in ranges_of(x):
-                inner[r.index] = frozenset((len(extents),))
+                # Terms that are written out share what they read with other reductions, loops do not.
+                key = hash((r.index, r.lo, r.hi)) if unrolled(x) else hash(id(r))
+                inner[r.index] = (frozenset((len(extents),)), key)
                 extents = (*extents, guess(r))
-            c, env = Context(extents, c.outer, c.axes, c.depth, c.key), inner
+            c, env = Context(extents, c.outer, c.axes, c.depth, c.keys), inner
         for part in children(x):
             self._walk(part, c, env)
+
+
+Names = dict[str, tuple[frozenset[int], int]]
+"""Indices in sight: the loops that they depend on, and what tells them apart."""
+
+
+def _key(x: Expr, env: Names) -> int:
+    """What tells an index apart from others: its text with names replaced by what they stand for."""
+    if isinstance(x, Name):
+        return env[x.name][1] if x.name in env else hash(x.name)
+    own: object = (x.fn if isinstance(x, Apply) else x.tensor if isinstance(x, Read) else x if not children(x) else type(x).__name__)
+    return hash((own, *(_key(c, env) for c in children(x))))
 
 
 class Expanded:
@@ -178,38 +190,3 @@ def _may_fail(x: Expr, failing: set[str], strict: bool) -> bool:
     if isinstance(x, Reduce) and strict and REDUCTIONS[x.kind].empty == "error" and not (unrolled(x) and x.where is None):
         return True
     return any(_may_fail(c, failing, strict) for c in children(x))
-
-
-# ------------------------------------------------------------------------------------------------------------------------- steps
-
-
-def _steps(op: TypedOperator, place: dict[str, str]) -> list[Step]:
-    """The stored tensors in order, neighbours over one box side by side where none reads the other but at its own place."""
-    steps: list[list[str]] = []
-    rings: set[int] = set()
-    for group in op.order:
-        stored = [n for n in group.tensors if place[n] == "buffer"]
-        if not stored:
-            continue
-        if group.recurrence is not None:
-            rings.add(len(steps))
-            steps.append(stored)
-            continue
-        name = stored[0]
-        if steps and len(steps) - 1 not in rings and _together(op, place, steps[-1], op.tensors[name]):
-            steps[-1].append(name)
-        else:
-            steps.append([name])
-    return [Step(tuple(s), i in rings) for i, s in enumerate(steps)]
-
-
-def _together(op: TypedOperator, place: dict[str, str], step: list[str], t: Tensor) -> bool:
-    first = op.tensors[step[0]]
-    if not (len(first.pieces) == len(t.pieces) == 1) or first.shape != t.shape or first.pieces[0].holes or t.pieces[0].holes or not t.shape:
-        return not t.shape and not first.shape and len(first.pieces) == len(t.pieces) == 1
-    axes = [a.index for a in t.pieces[0].axes]
-    for use in uses_of(t.pieces[0], op.tensors, lambda n: place[n] == "inline").uses:
-        if use.tensor in step and not all(lin.only(a) for lin, a in zip(use.at, axes, strict=True)):
-            return False
-    return True
-

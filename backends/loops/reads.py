@@ -98,10 +98,15 @@ def _maybe_empty(lo: Lowering, t: Tensor, at: tuple[Atom, ...], outs: list[tuple
     def failed() -> Atom:
         for k, n in others:
             with e.when(e.op("<", n, i64(1))):
-                lo.fail(span, f"axis {k} of '%{t.name}' has size 0: there is nothing to read")
+                lo.fail(span, nothing_to_read(t, k))
         return must(0, t.dtype.compute)
 
     return e.branch(e.all_of([e.op(">=", n, i64(1)) for _, n in others]), lambda: _lazily(lo, t, at, outs), failed, t.dtype.compute)
+
+
+def nothing_to_read(t: Tensor, k: int) -> str:
+    """The message for a border on an axis without places."""
+    return f"axis {k} of '%{t.name}' has size 0: there is nothing to read"
 
 
 # --------------------------------------------------------------------------------------------------------- interior and edges
@@ -144,7 +149,7 @@ def evaluate(lo: Lowering, t: Tensor, at: tuple[Atom, ...]) -> Atom:
     key = ("inline", t.name, tuple(map(key_of, at)))
     found = lo.e.find(key)
     if found is None:
-        found = _pieces(lo, t, at, t.pieces)
+        found = _pieces(lo, t, at, t.pieces if t.name not in lo.chosen else (t.pieces[lo.chosen[t.name]],))
         lo.e.remember(key, found)
     return found  # type: ignore[no-any-return]
 
