@@ -13,7 +13,10 @@ COMMAND = "<command>"
 
 
 def prepare() -> None:
-    """Make both streams UTF-8 with plain line ends. Names of files that are not UTF-8 go through as they came."""
+    """Make both streams UTF-8 with plain line ends. Names of files that are not UTF-8 go through as they came; a stream that is closed swallows all."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # it lives as long as the process
     for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

@@ -45,9 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
+    from pipelink_ir.runtime.sources import STDIN_PATHS
     from pipelink_ir.runtime.transfer import Inputs, Outputs
     inputs, outputs = Inputs(args.inputs, settings(args.one_in, "--in")), Outputs(args.outputs, settings(args.one_out, "--out"))
-    if "-" in (args.file, *args.inputs) and [args.file, *args.inputs].count("-") > 1:
+    if sum(path in STDIN_PATHS for path in (args.file, *inputs.paths)) > 1:
         raise UsageError("standard input is asked for twice")
     outputs.check_paths([args.file, *inputs.paths])
     clock = Clock()

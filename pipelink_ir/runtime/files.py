@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.ir.dtypes import DType, from_numpy
 from pipelink_ir.runtime import safetensors_format
-from pipelink_ir.runtime.sources import file_error, read_bytes, shown_path
+from pipelink_ir.runtime.output import STDOUT_PATHS
+from pipelink_ir.runtime.sources import STDIN_PATHS, file_error, read_bytes, shown_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,8 +27,8 @@ MANY = (".npz", ".safetensors")
 
 
 def extension(path: str) -> str:
-    """The kind of a file; `-` is a stream of `.npz`."""
-    return ".npz" if path == "-" else os.path.splitext(path)[1].lower()
+    """The kind of a file; standard input and output are streams of `.npz`."""
+    return ".npz" if path in STDIN_PATHS or path in STDOUT_PATHS else os.path.splitext(path)[1].lower()
 
 
 def read_arrays(path: str) -> dict[str, Array]:

@@ -11,7 +11,7 @@ from pipelink_ir.ir.source import elsewhere
 STDIN = "<stdin>"
 """How messages speak of standard input."""
 
-_STDIN_PATHS = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+STDIN_PATHS = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
 def file_error(path: str, reason: str, help: str | None = None) -> ProgramError:
@@ -26,13 +26,13 @@ def os_reason(error: OSError) -> str:
 
 def shown_path(path: str) -> str:
     """The name under which messages speak of a program given to the command."""
-    return STDIN if path in _STDIN_PATHS else path
+    return STDIN if path in STDIN_PATHS else path
 
 
 def read_bytes(path: str) -> bytes:
     """The content of a file, or of standard input for `-`; `ProgramError` (PL9101) if it cannot be had."""
     try:
-        if path in _STDIN_PATHS:
+        if path in STDIN_PATHS:
             return sys.stdin.buffer.read()
         with open(path, "rb") as file:
             return file.read()

@@ -163,6 +163,14 @@ def test_a_full_disk(scale: Path) -> None:
     assert done.stderr == b"pipelinkc: error: cannot write to standard output: no space left on device\n"
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_streams_that_are_closed(scale: Path, closed: str) -> None:
+    done = subprocess.run(["bash", "-c", f'{sys.executable} -m pipelink_ir.cli -p none "{scale}" {closed}'], capture_output=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 0
+    assert done.stderr == b""
+    assert done.stdout.decode() == ("" if ">&-" in closed.split() else SCALE)
+
+
 @pytest.mark.parametrize("locale", ["C", "POSIX", "de_DE.ISO-8859-1"])
 def test_utf8_whatever_the_locale(tmp_path: Path, locale: str) -> None:
     text = SCALE.replace("Twice the values.", "Zweimal größer: 二倍 😀")
