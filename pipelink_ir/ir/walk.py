@@ -86,24 +86,29 @@ def substitute(e: Expr, names: Mapping[str, Expr]) -> Expr:
 
 
 def _substitute_reduce(e: Reduce, names: Mapping[str, Expr]) -> Expr:
-    bound = [r.index for r in e.ranges if isinstance(r, Range)]
-    inner = {k: v for k, v in names.items() if k not in bound}
-    used = {n.name for v in inner.values() for n in walk(v) if isinstance(n, Name)}
-    renamed: dict[str, str] = {}
-    for index in bound:
-        if index in used:
-            fresh = index
-            while fresh in used or fresh in bound:
-                fresh += "_"
-            renamed[index] = fresh
-            inner[index] = Name(fresh, dtype=e.ranges[0].dtype)
-    if not inner:
+    """A range sees the indices of the ranges before it, the filter and the body see all, the rank none."""
+    values = {n.name for v in names.values() for n in walk(v) if isinstance(n, Name)}
+    taken = values | {n.name for n in walk(e) if isinstance(n, Name)} | {r.index for r in e.ranges if isinstance(r, Range)}
+    inner = dict(names)
+    ranges: list[Expr] = []
+    for r in e.ranges:
+        if not isinstance(r, Range):
+            ranges.append(r)
+            continue
+        lo, hi, index = None if r.lo is None else substitute(r.lo, inner), substitute(r.hi, inner), r.index
+        inner.pop(index, None)
+        if index in values:
+            while index in taken:
+                index += "_"
+            taken.add(index)
+            inner[r.index] = Name(index, dtype=r.dtype)
+        same = lo is r.lo and hi is r.hi and index == r.index
+        ranges.append(r if same else replace(r, index=index, lo=lo, hi=hi))
+    where, body = None if e.where is None else substitute(e.where, inner), substitute(e.body, inner)
+    rank = None if e.rank is None else substitute(e.rank, names)
+    if _same(tuple(ranges), e.ranges) and where is e.where and body is e.body and rank is e.rank:
         return e
-    ranges = tuple(
-        replace(r, index=renamed.get(r.index, r.index), lo=None if r.lo is None else substitute(r.lo, names), hi=substitute(r.hi, names))
-        if isinstance(r, Range) else r for r in e.ranges)
-    return replace(e, ranges=ranges, where=None if e.where is None else substitute(e.where, inner), body=substitute(e.body, inner),
-                   rank=None if e.rank is None else substitute(e.rank, names))
+    return replace(e, ranges=tuple(ranges), where=where, body=body, rank=rank)
 
 
 def names_in(e: Expr) -> set[str]:
