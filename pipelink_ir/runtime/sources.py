@@ -32,6 +32,8 @@ def shown_path(path: str) -> str:
 def read_bytes(path: str) -> bytes:
     """The content of a file, or of standard input for `-`; `ProgramError` (PL9101) if it cannot be had."""
     try:
+        if path in STDIN_PATHS and sys.stdin is None:
+            raise file_error(STDIN, "standard input is closed")
         if path in STDIN_PATHS:
             return sys.stdin.buffer.read()
         with open(path, "rb") as file:
