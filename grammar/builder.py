@@ -178,7 +178,7 @@ class Builder:
         return Text(unescape(c[0].value), span=self.at(c[0]))
 
     def items(self, c: Children) -> nodes.Items:
-        return nodes.Items(tuple(c[1:-1:2]), span=self.between(c[0], c[-1]))
+        return nodes.Items(tuple(self.checked(v) for v in c[1:-1:2]), span=self.between(c[0], c[-1]))
 
     def setting(self, c: Children) -> Setting:
         key, _, value = c
@@ -206,7 +206,7 @@ class Builder:
         *dims, dtype = c
         word = dtype.value
         parts = word.split("x")
-        if dtype.type == "NAME" and len(parts) > 1 and all(parts) and parts[-1] in DTYPES:
+        if dtype.type == "NAME" and len(parts) > 1 and all(parts) and (parts[-1] in DTYPES or _SYMBOL.fullmatch(parts[-1])):
             upper = "x".join([*(p.upper() for p in parts[:-1]), parts[-1]])
             self.error(self.at(dtype), f"'{word}' is no shape: symbolic dimensions are upper case", help=f"write '{upper}'")
         return tuple(self.checked(d) for d in dims[::2]), word

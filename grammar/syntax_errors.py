@@ -173,6 +173,8 @@ def _comma(stop: Stop) -> Said | None:
         return Said("a comma too many", "remove it, or write what is missing before it")
     if (stop.text in _OPENER or stop.text == "where") and before == ",":
         return Said(f"a comma right before '{stop.text}'", "remove the comma, or write what is missing after it")
+    if stop.text == "{" and before in _SECTIONS and stop.back(2).value == ",":
+        return Said(f"a comma right before '{before}'", "remove the comma, or write what is missing after it", stop.span(stop.back()))
     return None
 
 
@@ -245,10 +247,10 @@ def _read(stop: Stop) -> Said | None:
 
 
 def _shape(stop: Stop) -> Said | None:
-    if "X" in stop.expected and stop.text in _INFIX:
-        return Said("a dimension that is an expression stands in parentheses", "write '(H + 1)'")
     if "X" in stop.expected and stop.text in (",", ">"):
         return Said("a shape ends with the dtype", "write tensor<NxHxWx3xf32>")
+    if "X" in stop.expected and stop.text in _INFIX:
+        return Said("a dimension that is an expression stands in parentheses", "write '(H + 1)'")
     if stop.expected == {">"} and stop.text == ",":
         return Said("dimensions are separated by 'x'", "write tensor<NxHxWx3xf32, NHWC>: dimensions and dtype, then at most a layout")
     return None
