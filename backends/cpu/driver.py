@@ -26,7 +26,11 @@ LINE_WORDS = 16
 SPINS = 20000
 """Turns of waiting before a worker goes to sleep: some tenths of a millisecond."""
 
-STEP_WORDS = 5
+YIELD = 2000
+"""Turns that a caller waits for the last worker before it lets others have the processor: the worker may be waiting for just that one."""
+
+PARTS = 8
+"""Parts of a loop for each thread: enough that one who is held up does not hold up the others."""
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 """The number of the system call on Linux."""
@@ -49,7 +53,9 @@ def driver_text() -> str:
     declarations, sleep, wake = _sleeping()
     pause = _PAUSE.get(platform.machine())
     rest = f'  call void asm sideeffect "{pause}", "~{{memory}}"()\n' if pause else ""
-    text = _TEXT.replace("  SLEEP\n", sleep).replace("  WAKE\n", wake).replace("  PAUSE\n", rest).replace("SPINS", str(SPINS))
+    text = _TEXT
+    for mark, value in (("  SLEEP\n", sleep), ("  WAKE\n", wake), ("  PAUSE\n", rest), ("SPINS", SPINS), ("YIELD", YIELD), ("PARTS", PARTS)):
+        text = text.replace(mark, str(value))
     for name, line in (("GATE", 0), ("BUSY", 1), ("JOB", 2), ("NEXT", 3), ("SEQUENCE", 4), ("SLEEPERS", 5), ("STOP", 6)):
         text = text.replace(f"@{name}@", f"getelementptr inbounds i64, ptr %pool, i64 {line * LINE_WORDS}")
     return declarations + text
@@ -116,12 +122,20 @@ share.it:
   %closing = atomicrmw and ptr %gate, i64 -32769 acq_rel
   br label %wait
 wait:
+  %turn = phi i64 [ 0, %share.it ], [ %turn.next, %spin ], [ %turn.next, %yield ]
   %now = load atomic i64, ptr %gate acquire, align 8
   %inside = and i64 %now, 32767
   %done = icmp eq i64 %inside, 0
-  br i1 %done, label %leave, label %spin
+  %turn.next = add i64 %turn, 1
+  %patient = icmp slt i64 %turn, YIELD
+  br i1 %done, label %leave, label %stay
+stay:
+  br i1 %patient, label %spin, label %yield
 spin:
   PAUSE
+  br label %wait
+yield:
+  %yielded = call i32 @sched_yield()
   br label %wait
 leave:
   ret void
@@ -257,7 +271,7 @@ alone:
   call void %fn(ptr %frame, i64 0, i64 %total)
   br label %next
 split:
-  %parts = mul i64 %threads, 4
+  %parts = mul i64 %threads, PARTS
   %up = add i64 %total, %parts
   %up1 = sub i64 %up, 1
   %even = udiv i64 %up1, %parts
@@ -279,6 +293,7 @@ leave:
   ret i64 %answer
 }
 
+declare i32 @sched_yield()
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
 """

@@ -197,6 +197,7 @@ class CpuExecutable:
 
 def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The array itself unless its elements lie at odd addresses, or apart."""
+    array = np.asarray(array)  # a NumPy scalar has no memory of its own
     if array.flags.c_contiguous and array.flags.aligned:
         return array
     copy = np.empty(array.shape, array.dtype)

@@ -121,11 +121,11 @@ def test_f64_functions_of_two(run: Any, ulps: Any, fn: str) -> None:
 def test_special_cases_of_pow(run: Any, same: Any, dtype: DType) -> None:
     table = [
         (1, nan, 1), (nan, 0, 1), (nan, -0.0, 1), (0, 0, 1), (inf, 0, 1), (nan, 1, nan), (2, nan, nan), (-8, 3, -512), (-8, 2, 64), (-8, -1, -0.125),
-        (-0.25, 1.2, nan), (0, -1, inf), (-0.0, -1, -inf), (0, -2, inf), (-0.0, -2, inf), (-0.0, -1.5, inf), (0, -inf, inf), (-0.0, -inf, inf), (0, 3, 0.0),
-        (-0.0, 3, -0.0), (0, 0.45, 0.0), (-0.0, 0.5, 0.0), (0, inf, 0.0), (-1, inf, 1), (-1, -inf, 1), (0.5, inf, 0.0), (0.5, -inf, inf), (2, inf, inf),
-        (2, -inf, 0.0), (-2, inf, inf), (inf, -1, 0.0), (inf, 2, inf), (-inf, -3, -0.0), (-inf, -2, 0.0), (-inf, -1.5, 0.0), (-inf, 3, -inf), (-inf, 2, inf), (-inf, 2.5, inf),
-        (inf, inf, inf), (inf, -inf, 0.0), (-inf, inf, inf), (-inf, -inf, 0.0), (2, 10, 1024), (4, 0.5, 2), (9, 1.5, 27), (10, 3, 1000), (10, -2, 0.01),
-        (3, 5, 243)]
+        (-0.25, 1.2, nan), (0, -1, inf), (-0.0, -1, -inf), (0, -2, inf), (-0.0, -2, inf), (-0.0, -1.5, inf), (0, -inf, inf), (-0.0, -inf, inf),
+        (0, 3, 0.0), (-0.0, 3, -0.0), (0, 0.45, 0.0), (-0.0, 0.5, 0.0), (0, inf, 0.0), (-1, inf, 1), (-1, -inf, 1), (0.5, inf, 0.0), (0.5, -inf, inf),
+        (2, inf, inf), (2, -inf, 0.0), (-2, inf, inf), (inf, -1, 0.0), (inf, 2, inf), (-inf, -3, -0.0), (-inf, -2, 0.0), (-inf, -1.5, 0.0),
+        (-inf, 3, -inf), (-inf, 2, inf), (-inf, 2.5, inf), (inf, inf, inf), (inf, -inf, 0.0), (-inf, inf, inf), (-inf, -inf, 0.0), (2, 10, 1024),
+        (4, 0.5, 2), (9, 1.5, 27), (10, 3, 1000), (10, -2, 0.01), (3, 5, 243)]
     a, b, want = zip(*table, strict=True)
     got = run(f"pow.{dtype}", a, b)
     same(got, np.asarray(want, dtype.numpy()))
