@@ -141,18 +141,14 @@ class _Check:
     # -------------------------------------------------------------------------------------------------------- targets
 
     def _device(self, d: Device | None) -> None:
-        if d is None or d.kind != "cuda" or not self.module.targets:
+        """A device of a node has to be there on some target, if the program or the command names any."""
+        if d is None or d.kind != "cuda" or not self.builds or any(b.arch.kind == "cuda" for b in self.builds):
             return
-        archs = [self._kind(t) for t in self.module.targets]
-        if "cuda" not in archs and None not in archs:
-            self.report.error("device", d.span, f"no target of this program has {device_name(d)}", [Note("a target", t.span) for t in self.module.targets],
-                              "place the node on 'cpu', or declare a target with a CUDA architecture")
-
-    @staticmethod
-    def _kind(t: Target) -> str | None:
-        found = next((s for s in t.settings if s.key == "arch"), None)
-        arch = parse_arch(contracts.describe(found.value).strip('"')) if found is not None else None
-        return arch.kind if arch is not None else None
+        if any(s.severity == "error" and s.field == "target" for s in self.report.diagnostics):
+            return
+        self.report.error("device", d.span, f"no target of this program has {device_name(d)}",
+                          [Note("a target", b.declared.span) for b in self.builds if b.declared is not None],
+                          "place the node on 'cpu', or declare a target with a CUDA architecture")
 
     def _buildable(self, op: Operator, n: Node) -> None:
         """Whether every target can have this operator, by itself or through a downgrade clause."""

@@ -159,7 +159,9 @@ class _Inference:
             elif len(self.module.pipelines) == 1:
                 self.report.error("attribute", p.signature, f"the pipeline '@{p.name}' has no attribute '{name.strip()}'", (),
                                   did_you_mean(name.strip(), names))
-        as_op = Operator(p.name, p.attributes, (), signature=p.signature)
+        # A number that is neither given nor has a default stays open: `check` judges the program for all its values, a run asks for it.
+        known = tuple(a for a in p.attributes if a.name in given or a.default is not None or a.type in ("word", "dtype"))
+        as_op = Operator(p.name, known, (), signature=p.signature)
         scope = Scope({}, {}, {}, {}, self.report, where=f"the pipeline '@{p.name}'")
         values = values_of(as_op, given, scope, {}, p.signature, self.report)
         if values is None:
