@@ -317,7 +317,7 @@ class _Formatter:
         line = self.lines[number]
         column = line.old[0] if line.tokens else line.old_comment
         base = self.lines[first].indent
-        for above in reversed(self.lines[first:number]):
+        for above in reversed(self.lines[first:number]) if column > self.lines[first].old[0] else ():
             index = above.old.index(column) if column in above.old else -1
             if index > 0 and (_infix_after(above.tokens[index - 1]) or _operator(above.tokens[index])):
                 return above.new[index]

@@ -141,8 +141,8 @@ class _Check:
     # -------------------------------------------------------------------------------------------------------- targets
 
     def _device(self, d: Device | None) -> None:
-        """A device of a node has to be there on some target, if the program or the command names any."""
-        if d is None or d.kind != "cuda" or not self.builds or any(b.arch.kind == "cuda" for b in self.builds):
+        """A device of a node has to be there on some target that the program declares; a target of the command line takes all nodes in."""
+        if d is None or d.kind != "cuda" or self.options.targets or not self.builds or any(b.arch.kind == "cuda" for b in self.builds):
             return
         if any(s.severity == "error" and s.field == "target" for s in self.report.diagnostics):
             return

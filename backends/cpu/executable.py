@@ -14,6 +14,7 @@ from pipelink_ir.backends.cpu.irtext import IRModule
 from pipelink_ir.backends.cpu.memory import Lease, address_of, new_array
 from pipelink_ir.backends.cpu.plan import STATUS_BYTES, Plan, Planner, Unit
 from pipelink_ir.backends.cpu.pool import run_plan
+from pipelink_ir.backends.cpu.statements import OUT_OF_MEMORY
 from pipelink_ir.backends.loops.form import Program
 from pipelink_ir.ir.diagnostics import ExecutionError, Report, internal_error
 from pipelink_ir.ir.nodes import Module, Node, Operator, Pipeline
@@ -167,7 +168,7 @@ class CpuExecutable:
         node = self.pipeline.nodes[plan.steps[step].node]
         assert isinstance(node, Node)
         _, number, *values = list(instance.status)
-        if number == emit.OUT_OF_MEMORY:
+        if number == OUT_OF_MEMORY:
             return MemoryError(f"scratch memory of '@{node.op}'")
         site = self.units[node.op].code.program.sites[number]
         report = Report()

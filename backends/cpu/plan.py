@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipelink_ir.backends.cpu.cost import sharing
-from pipelink_ir.backends.cpu.emit import STATUS_WORDS, ProgramCode, slots
+from pipelink_ir.backends.cpu.emit import STATUS_WORDS, ProgramCode
+from pipelink_ir.backends.cpu.function import slots
 from pipelink_ir.backends.cpu.jit import Library
 from pipelink_ir.backends.cpu.scalars import attribute_value, slot_bits
 from pipelink_ir.backends.loops.form import Buffer, evaluate

@@ -13,7 +13,7 @@ def normal(expr: Expr) -> Expr:
         p = translate.integer(expr)
         if p is None:
             return expr
-        out = render(p, expr.dtype)
+        out = render(p, expr.dtype, translate.sources)
         # Data wraps: the canonical form must be shown not to, in its own order.
         return out if translate.width(expr) is None or System().translate.integer(out) == p else expr
     except RecursionError:

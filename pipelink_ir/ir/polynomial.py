@@ -315,17 +315,15 @@ def substitute(p: Poly, values: Mapping[Atom, Poly]) -> Poly:
 # ------------------------------------------------------------------------------------------------------------------- back to expressions
 
 
-def render(p: Poly, dtype: DType | None = None) -> Expr:
-    """The expression of a polynomial: positive terms first, constant last, `x mod d` where it was folded into a floordiv. Nodes get `dtype`."""
+def render(p: Poly, dtype: DType | None = None, sources: Mapping[Atom, Expr] | None = None) -> Expr:
+    """The expression of a polynomial: positive terms first, constant last, `x mod d` where it was folded into a floordiv. Nodes get `dtype`;
+    `sources` gives the expressions that values stand for, where not any equal one will do."""
     terms = sorted(_with_mods(p), key=_order_rendered)
     out: Expr | None = None
     for factors, c in terms:
-        size = abs(c)
-        term = _product([_atom_expr(f, dtype) for f in factors], 1 if out is not None else c, size, dtype)
-        if out is None:
-            out = term
-        else:
-            out = Apply("+" if c > 0 else "-", (out, term), dtype=dtype)
+        coefficient = c if out is None else abs(c)
+        term = _product([_factor(f, dtype, sources or {}) for f in factors], coefficient, dtype)
+        out = term if out is None else Apply("+" if c > 0 else "-", (out, term), dtype=dtype)
     return out if out is not None else IntLit(0, dtype=dtype)
 
 
@@ -353,9 +351,7 @@ def _with_mods(p: Poly) -> list[tuple[tuple[Factor, ...], int]]:
     return out + [(m, c) for m, c in p.terms.items()]
 
 
-def _product(factors: list[Expr], signed: int, size: int, dtype: DType | None) -> Expr:
-    """The product of the factors and a constant: `signed` carries the sign of a first term, `size` is the coefficient without it."""
-    coefficient = -size if signed < 0 else size
+def _product(factors: list[Expr], coefficient: int, dtype: DType | None) -> Expr:
     if not factors:
         return IntLit(coefficient, dtype=dtype)
     out = factors[0]
@@ -368,19 +364,18 @@ def _product(factors: list[Expr], signed: int, size: int, dtype: DType | None) -
     return out
 
 
-def _atom_expr(atom: Factor, dtype: DType | None) -> Expr:
+def _factor(atom: Factor, dtype: DType | None, sources: Mapping[Atom, Expr]) -> Expr:
     if not isinstance(atom, Atom):
-        return Apply("mod", (render(atom[0], dtype), IntLit(atom[1], dtype=dtype)), dtype=dtype)
+        return Apply("mod", (render(atom[0], dtype, sources), IntLit(atom[1], dtype=dtype)), dtype=dtype)
     if atom.kind == "name":
         return Name(atom.key, dtype=dtype)
-    if atom.expr is not None and atom.kind != "select":
-        if dtype is None or atom.expr.dtype is None or atom.expr.dtype is dtype:
-            return atom.expr
-        return Cast(dtype.name, atom.expr, implicit=True, dtype=dtype)
-    args = [render(p, dtype) for p in atom.args]
+    expr = sources.get(atom, atom.expr)
+    if expr is not None and atom.kind != "select":
+        return expr if dtype is None or expr.dtype is None or expr.dtype is dtype else Cast(dtype.name, expr, implicit=True, dtype=dtype)
+    args = [render(p, dtype, sources) for p in atom.args]
     if atom.kind == "select":
-        assert atom.expr is not None
-        return Apply("select", (atom.expr, *args), dtype=dtype)
+        assert expr is not None
+        return Apply("select", (expr, *args), dtype=dtype)
     out = args[0]
     for a in args[1:]:
         out = Apply(atom.kind, (out, a), dtype=dtype)

@@ -14,6 +14,12 @@ Side = Poly | None
 MOST = 3
 """Of bounds that hold together, at most so many are combined by `min` or `max`."""
 
+FAR = 1 << 30
+"""Bounds this far out say only that a value is an i32; they are left out where there are others."""
+
+BEYOND = 1 << 40
+"""No bound: its own arithmetic could overflow."""
+
 CASES = 10
 """Most cases that are looked at."""
 
@@ -40,6 +46,10 @@ def bounds(facts: System, expr: Expr, keep: Container[str]) -> tuple[Side, Side]
 
 def _kept(p: Poly, keep: Container[str]) -> bool:
     return all(a.names is not None and all(n in keep for n in a.names) for m in p.terms for a in m)
+
+
+def _size(p: Poly) -> int:
+    return max(map(abs, p.terms.values()), default=0)
 
 
 class _Search:
@@ -109,7 +119,8 @@ class _Search:
 
     def tightest(self, system: System, sides: list[Poly], kind: str) -> Side:
         """The `max` of lower bounds or `min` of upper ones, without those that others dominate."""
-        kept = self._undominated(system, sorted(dict.fromkeys(sides), key=lambda p: (len(p.terms), p.key)), kind)
+        near = [p for p in sides if _size(p) < FAR] or [p for p in sides if _size(p) < BEYOND]
+        kept = self._undominated(system, sorted(dict.fromkeys(near), key=lambda p: (len(p.terms), p.key)), kind)
         return polynomial.extremum(kind, kept[:MOST]) if kept else None
 
     def weakest(self, system: System, sides: list[Side], kind: str) -> Side:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Iterable
 
 from pipelink_ir.ir import polynomial
 from pipelink_ir.ir.affine import normal
+from pipelink_ir.ir.dtypes import I64
 from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_condition, evaluate_int
 from pipelink_ir.ir.nodes import Apply, Dynamic, Expr, IntLit, Name, Read
 from pipelink_ir.ir.polynomial import Mono, Poly, of_atom, render
@@ -66,15 +67,14 @@ class Facts:
         return self._decide(cond, False)
 
     def _decide(self, cond: Expr, holds: bool) -> bool:
-        key = cond, holds
-        known = self._proved.get(key)
-        if known is None:
-            try:
-                known = self._system.false or self._follows(cond, holds)
-            except RecursionError:
-                known = False
-            self._proved[key] = known
-        return known
+        try:
+            key = cond, holds
+            known = self._proved.get(key)
+            if known is None:
+                known = self._proved[key] = self._system.false or self._follows(cond, holds)
+            return known
+        except RecursionError:
+            return False
 
     def _follows(self, cond: Expr, holds: bool) -> bool:
         system = self._system.copy()
@@ -95,7 +95,8 @@ class Facts:
             lo, hi = bounds(self._system, expr, keep)
         except RecursionError:
             return None, None
-        return None if lo is None else render(lo, expr.dtype), None if hi is None else render(hi, expr.dtype)
+        dtype = None if expr.dtype is None else I64
+        return None if lo is None else render(lo, dtype), None if hi is None else render(hi, dtype)
 
 
 _NOTHING = Facts()
@@ -105,13 +106,21 @@ def equal(a: Expr, b: Expr, facts: Facts | None = None) -> bool:
     """Whether two integer expressions are proven equal for all values of their names."""
     if isinstance(a, Dynamic) or isinstance(b, Dynamic):
         return False
-    if a == b:
-        return True
-    return (facts or _NOTHING).prove(Apply("==", (a, b)))
+    try:
+        return a == b or (facts or _NOTHING).prove(Apply("==", (a, b)))
+    except RecursionError:
+        return False
 
 
 def solve(pattern: Expr, actual: Expr, unknown: str, facts: Facts | None = None) -> Expr | None:
     """The value of `unknown` for which pattern == actual, where pattern is a * unknown + b; None if it is not, or a is not proven to divide."""
+    try:
+        return _solve(pattern, actual, unknown, facts)
+    except RecursionError:
+        return None
+
+
+def _solve(pattern: Expr, actual: Expr, unknown: str, facts: Facts | None) -> Expr | None:
     system = (facts or _NOTHING)._system.copy()
     p, target = system.translate.integer(pattern), system.translate.integer(actual)
     if p is None or target is None:

@@ -26,6 +26,10 @@ NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 LOGIC = frozenset(("and", "or", "not"))
 
 
+TERMS = 256
+"""Most terms of a product that is multiplied out."""
+
+
 class Scope(Protocol):
     """What a translation asks of its surroundings."""
 
@@ -67,11 +71,15 @@ DEPTH = 12
 class Translator:
     """Translates under one scope."""
 
-    __slots__ = ("depth", "scope")
+    __slots__ = ("_reads", "_widths", "depth", "scope", "sources")
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.depth = 0
+        self.sources: dict[Atom, Expr] = {}
+        """The expression that an atom stood for here: equal ones share an atom, whatever their spans and annotations."""
+        self._reads: dict[Read, Poly | None] = {}
+        self._widths: dict[Read, DType | None] = {}
 
     # ------------------------------------------------------------------------------------------------------------ entry points
 
@@ -111,9 +119,14 @@ class Translator:
 
     def truth(self, expr: Expr) -> Poly:
         """A bool of which nothing is understood, as an integer 0 or 1."""
+        return of_atom(self._valued(expr, 0, 1))
+
+    def _valued(self, expr: Expr, lo: int, hi: int) -> Atom:
+        """The atom of a value in lo..hi of which nothing else is known."""
         atom = polynomial.value_atom(self._plain(expr) if isinstance(expr, Read) else expr)
-        self.scope.note(atom, 0, 1)
-        return of_atom(atom)
+        self.sources.setdefault(atom, expr)
+        self.scope.note(atom, lo, hi)
+        return atom
 
     # ------------------------------------------------------------------------------------------------------------ kinds of expression
 
@@ -126,25 +139,25 @@ class Translator:
         return self.scope.value(atom)
 
     def _read(self, expr: Read) -> Poly | None:
+        if expr not in self._reads:
+            self._reads[expr] = self._read_local(expr) or self._read_data(expr)
+        return self._reads[expr]
+
+    def _read_local(self, expr: Read) -> Poly | None:
         definition = self.definition(expr)
-        if definition is not None:
-            self.depth += 1
-            try:
-                value = self.integer(definition)
-            finally:
-                self.depth -= 1
-            if value is not None:
-                return value
-        known = self.scope.interval(expr) if self.scope.interval is not None else None
-        dtype = expr.dtype
-        if known is None and dtype is None:
+        if definition is None:
             return None
-        if known is None:
-            assert dtype is not None
-            known = dtype.lowest, dtype.highest
-        atom = polynomial.value_atom(self._plain(expr))
-        self.scope.note(atom, *known)
-        return of_atom(atom)
+        self.depth += 1
+        try:
+            return self.integer(definition)
+        finally:
+            self.depth -= 1
+
+    def _read_data(self, expr: Read) -> Poly | None:
+        known = self.scope.interval(expr) if self.scope.interval is not None else None
+        if known is None and expr.dtype is not None:
+            known = expr.dtype.lowest, expr.dtype.highest
+        return None if known is None else of_atom(self._valued(expr, *known))
 
     def _plain(self, expr: Read) -> Read:
         """The read with its indices in canonical form, so that equal places are one value."""
@@ -152,21 +165,24 @@ class Translator:
         for i in expr.indices:
             p = self.integer(i)
             indices.append(i if p is None else polynomial.render(p))
-        return Read(expr.tensor, tuple(indices), dtype=expr.dtype, span=expr.span)
+        return Read(expr.tensor, tuple(indices))
 
     def _opaque(self, expr: Expr, dtype: DType) -> Poly | None:
-        if not dtype.is_int:
-            return None
-        atom = polynomial.value_atom(expr)
-        self.scope.note(atom, dtype.lowest, dtype.highest)
-        return of_atom(atom)
+        return of_atom(self._valued(expr, dtype.lowest, dtype.highest)) if dtype.is_int else None
+
+    def _select_atom(self, condition: Expr, a: Poly, b: Poly) -> Poly:
+        p = polynomial.select(condition, a, b)
+        for atom in p.atoms():
+            if atom.kind == "select":
+                self.sources.setdefault(atom, condition)
+        return p
 
     def _cast(self, expr: Cast) -> Poly | None:
         to = DTYPES.get(expr.to)
         if to is None or not to.is_int:
             return None
         if self.is_bool(expr.arg):
-            return polynomial.select(expr.arg, polynomial.ONE, polynomial.ZERO)
+            return self._select_atom(expr.arg, polynomial.ONE, polynomial.ZERO)
         p = self.integer(expr.arg)
         if p is None:
             return self._opaque(expr, to)
@@ -228,7 +244,11 @@ class Translator:
 
     def _multiply(self, expr: Apply) -> Poly | None:
         args = self._args(expr)
-        return None if args is None else args[0] * args[1]
+        return None if args is None else self._times(expr, args[0], args[1])
+
+    def _times(self, expr: Apply, a: Poly, b: Poly) -> Poly:
+        """a * b; a value of its own where the product would have too many terms."""
+        return a * b if len(a.terms) * len(b.terms) <= TERMS else of_atom(polynomial.value_atom(expr))
 
     def _power(self, expr: Apply) -> Poly | None:
         args = self._args(expr)
@@ -237,7 +257,7 @@ class Translator:
             return None
         out = polynomial.ONE
         for _ in range(n):
-            out = out * args[0]
+            out = self._times(expr, out, args[0])
         return out
 
     def _division(self, expr: Apply) -> Poly | None:
@@ -296,7 +316,7 @@ class Translator:
         if known is not None:
             return self.integer(a if known else b)
         p, q = self.integer(a), self.integer(b)
-        return None if p is None or q is None else polynomial.select(condition, p, q)
+        return None if p is None or q is None else self._select_atom(condition, p, q)
 
     # ------------------------------------------------------------------------------------------------------------ width and intervals
 
@@ -305,14 +325,9 @@ class Translator:
         if isinstance(expr, Name):
             return expr.dtype if expr.dtype is not None and expr.dtype is not I64 else None
         if isinstance(expr, Read):
-            definition = self.definition(expr)
-            if definition is None:
-                return expr.dtype.compute if expr.dtype is not None else I64
-            self.depth += 1
-            try:
-                return self.width(definition)
-            finally:
-                self.depth -= 1
+            if expr not in self._widths:
+                self._widths[expr] = self._width_of_read(expr)
+            return self._widths[expr]
         if isinstance(expr, Cast):
             to = DTYPES.get(expr.to)
             return None if to is I64 and self.width(expr.arg) is None else to.compute if to is not None else I64
@@ -328,6 +343,16 @@ class Translator:
             return expr.dtype
         index = any(w is None and not isinstance(a, IntLit) for w, a in zip(widths, args, strict=True))
         return I64 if index or any(w is I64 for w in widths) else I32
+
+    def _width_of_read(self, expr: Read) -> DType | None:
+        definition = self.definition(expr)
+        if definition is None:
+            return expr.dtype.compute if expr.dtype is not None else I64
+        self.depth += 1
+        try:
+            return self.width(definition)
+        finally:
+            self.depth -= 1
 
     def range(self, p: Poly, limit: int | None = None) -> Interval:
         """An interval that holds p. `limit` bounds the names of which nothing is known."""

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from pipelink_ir.backends.cpu import jit
-from pipelink_ir.backends.cpu.emit import ProgramCode, emit_into, emit_program, sanitise, slots
+from pipelink_ir.backends.cpu.emit import ProgramCode, emit_into, emit_program
+from pipelink_ir.backends.cpu.function import sanitise, slots
 from pipelink_ir.backends.cpu.irtext import IRModule, float_text
 from pipelink_ir.backends.loops.form import (
     Alloc,

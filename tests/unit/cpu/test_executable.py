@@ -41,7 +41,7 @@ def f32(*values: float) -> np.ndarray[Any, Any]:
 
 def test_signed_zeros_infinities_and_nan_survive() -> None:
     c = compile_program("""
-        op @f(%x: tensor<Nxf32>) 
+        op @f(%x: tensor<Nxf32>)
             -> (%plus: tensor<Nxf32>, %minus: tensor<Nxf32>, %from: tensor<Nxf32>, %times: tensor<Nxf32>, %same: tensor<Nxf32>, %one: tensor<Nxf32>) {
           compute { %plus[i] = %x[i] + 0
                     %minus[i] = %x[i] - 0

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.ir import scalar
 from pipelink_ir.ir.dtypes import BOOL, F32, F64, I32, I64, DType
 from pipelink_ir.ir.functions import FUNCTIONS
 
