@@ -148,7 +148,8 @@ class _Machine:
 INTS: dict[str, Any] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "neg": lambda a: -a, "abs": abs, "min": min, "max": max,
     "floordiv": lambda a, b: a // b if b else 0, "mod": lambda a, b: a % b if b else 0, "sign": lambda a: (a > 0) - (a < 0),
-    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b}
+    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b}
 
 
 def cast(v: Any, source: DType, to: DType, saturate: bool) -> Any:
