@@ -16,9 +16,11 @@ KEYS: dict[str, dict[str, str]] = {
     },
     "execution": {
         "async": "whether the operator may run asynchronously", "max_streams": "at most so many nodes of it in flight",
-        "event_sync": "whether it is followed by an event", "batch": "the dimension along which calls may be merged", "deterministic": "bit-equal from run to run",
+        "event_sync": "whether it is followed by an event", "batch": "the dimension along which calls may be merged",
+        "deterministic": "bit-equal from run to run",
     },
-    "semantic": {"range": "[lo, hi] of the values", "color": "colour space", "finite": "no NaN, no infinity", "empty": "`zero` or `nan`: the value of a reduction over nothing"},
+    "semantic": {"range": "[lo, hi] of the values", "color": "colour space", "finite": "no NaN, no infinity",
+        "empty": "`zero` or `nan`: the value of a reduction over nothing"},
     "compile": {
         "arch": "CUDA architectures", "features": "device features", "library": "libraries that may take over", "toolchain": "`nvrtc`, `nvcc`, `hiprtc`",
         "fast_math": "approximate functions, reassociation, flushing", "accuracy": "`exact`: correctly rounded `/` and `sqrt`, no contraction",
@@ -137,7 +139,8 @@ def _check_value(op: Operator, section: str, s: Setting, report: Report) -> None
         for item in s.value.items if isinstance(s.value, Items) else (s.value,):
             name = word(item)
             if name not in DTYPES:
-                report.error("dtype", item.span, f"'{name or '…'}' is not a dtype", (), (did_you_mean(name, DTYPES) if name else None) or f"the dtypes are {', '.join(DTYPES)}")
+                near = did_you_mean(name, DTYPES) if name else None
+                report.error("dtype", item.span, f"'{name or '…'}' is not a dtype", (), near or f"the dtypes are {', '.join(DTYPES)}")
 
 
 def border_of(op: Operator, tensor: str, rank: int, is_operand: bool, report: Report) -> tuple[tuple[str, Expr | None], ...]:
