@@ -18,7 +18,7 @@ class CannotEvaluate(Exception):
 
 def evaluate_int(expr: Expr, env: Mapping[str, int]) -> int:
     """The value of an integer expression."""
-    value = evaluate(expr, env)
+    value = _evaluate(expr, env)
     if isinstance(value, bool) or not isinstance(value, int):
         raise CannotEvaluate(f"not an integer: {value!r}")
     return value
@@ -26,10 +26,17 @@ def evaluate_int(expr: Expr, env: Mapping[str, int]) -> int:
 
 def evaluate_condition(expr: Expr, env: Mapping[str, Number]) -> bool:
     """Whether a condition holds."""
-    value = evaluate(expr, env)
+    value = _evaluate(expr, env)
     if not isinstance(value, bool):
         raise CannotEvaluate(f"not a condition: {value!r}")
     return value
+
+
+def _evaluate(expr: Expr, env: Mapping[str, Number]) -> Number:
+    try:
+        return evaluate(expr, env)
+    except RecursionError:
+        raise CannotEvaluate("nested too deeply") from None
 
 
 def evaluate(expr: Expr, env: Mapping[str, Number]) -> Number:

@@ -367,7 +367,7 @@ def _product(factors: list[Expr], coefficient: int, dtype: DType | None) -> Expr
 def _factor(atom: Factor, dtype: DType | None, sources: Mapping[Atom, Expr]) -> Expr:
     if not isinstance(atom, Atom):
         return Apply("mod", (render(atom[0], dtype, sources), IntLit(atom[1], dtype=dtype)), dtype=dtype)
-    if atom.kind == "name":
+    if atom.kind == "name" and atom not in sources:
         return Name(atom.key, dtype=dtype)
     expr = sources.get(atom, atom.expr)
     if expr is not None and atom.kind != "select":

@@ -135,6 +135,7 @@ class Translator:
             return None
         atom = polynomial.name_atom(expr.name)
         if expr.dtype is not None and expr.dtype is not I64:
+            self.sources.setdefault(atom, expr)
             self.scope.note(atom, expr.dtype.lowest, expr.dtype.highest)
         return self.scope.value(atom)
 
@@ -202,7 +203,7 @@ class Translator:
         if handler is None:
             return None
         p = handler(self, expr)
-        return None if p is None else self._wrapped(expr, p)
+        return p if p is None or expr.fn not in _OVERFLOWING else self._wrapped(expr, p, self.width(expr))
 
     def _sum(self, expr: Apply) -> Poly | None:
         """Sums are walked along their left spine without recursion: generated ones are long."""
@@ -211,12 +212,13 @@ class Translator:
         while isinstance(node, Apply) and node.fn in ("+", "-") and (node.dtype is None or node.dtype.is_int):
             spine.append(node)
             node = node.args[0]
-        total = self.integer(node)
+        total, width = self.integer(node), self.width(node)
         for part in reversed(spine):
             right = self.integer(part.args[1])
             if total is None or right is None:
                 return None
-            total = self._wrapped(part, total.plus(right, 1 if part.fn == "+" else -1))
+            width = self._joined(part, (width, self.width(part.args[1])))
+            total = self._wrapped(part, total.plus(right, 1 if part.fn == "+" else -1), width)
         return total
 
     def _args(self, expr: Apply) -> list[Poly] | None:
@@ -228,9 +230,8 @@ class Translator:
             out.append(p)
         return out
 
-    def _wrapped(self, expr: Apply, p: Poly) -> Poly | None:
-        """p itself if the arithmetic of `expr` cannot overflow, else an opaque value."""
-        width = self.width(expr)
+    def _wrapped(self, expr: Apply, p: Poly, width: DType | None) -> Poly | None:
+        """p itself if the arithmetic of `expr`, in `width`, cannot overflow, else an opaque value."""
         if width is None:
             return p
         lo, hi = self.range(p, INDEX_LIMIT)
@@ -335,14 +336,24 @@ class Translator:
             return expr.dtype or I64
         if not isinstance(expr, Apply):
             return None
-        args = expr.args[1:] if expr.fn == "select" else expr.args
-        widths = [self.width(a) for a in args]
+        if expr.fn == "select":
+            return self._joined(expr, (self.width(expr.args[1]), self.width(expr.args[2])))
+        spine: list[Apply] = [expr]
+        while isinstance(left := spine[-1].args[0], Apply) and left.fn in ("+", "-"):
+            spine.append(left)
+        width = self.width(spine[-1].args[0])
+        for part in reversed(spine):
+            width = self._joined(part, (width, *(self.width(a) for a in part.args[1:])))
+        return width
+
+    def _joined(self, expr: Apply, widths: tuple[DType | None, ...]) -> DType | None:
+        """The width of a function whose arguments have these."""
         if all(w is None for w in widths):
             return None
         if expr.dtype is not None:
             return expr.dtype
-        index = any(w is None and not isinstance(a, IntLit) for w, a in zip(widths, args, strict=True))
-        return I64 if index or any(w is I64 for w in widths) else I32
+        args = expr.args[-len(widths):]
+        return I64 if any(w is I64 or (w is None and _speaks_of_index(a)) for w, a in zip(widths, args, strict=True)) else I32
 
     def _width_of_read(self, expr: Read) -> DType | None:
         definition = self.definition(expr)
@@ -401,6 +412,11 @@ class Translator:
         return None if lo is None else min(lo, 0), None if hi is None else max(hi, 0)
 
 
+def _speaks_of_index(e: Expr) -> bool:
+    """Whether something exact is an index, not a literal that takes the type of the other side."""
+    return isinstance(e, Name) or (isinstance(e, Apply) and any(_speaks_of_index(a) for a in e.args)) or isinstance(e, Cast)
+
+
 def _times(a: int | None, b: int | None, c: int | None, d: int | None) -> Interval:
     if a is not None and b is not None and c is not None and d is not None:
         corners = (a * c, a * d, b * c, b * d)
@@ -421,6 +437,9 @@ def _of_extremum(kind: str, ranges: list[Interval]) -> Interval:
         return max(known_low) if known_low else None, max(known_high) if every_high else None
     return min(known_low) if every_low else None, max(known_high) if every_high else None
 
+
+_OVERFLOWING = frozenset(("neg", "*", "**", "abs"))
+"""Functions, besides sums, whose result may not fit although the arguments do; divisions see to it themselves."""
 
 _HANDLERS: dict[str, Callable[[Translator, Apply], Poly | None]] = {
     "neg": Translator._negate, "*": Translator._multiply, "**": Translator._power,

@@ -41,7 +41,9 @@ def _expr(node: ast.AST, reads: dict[str, str], typed: bool) -> Expr:
         dtype = reads.get(node.value.id)
         return Read(node.value.id, tuple(sub(p) for p in places), dtype=DTYPES[dtype] if dtype else None)
     if isinstance(node, ast.UnaryOp):
-        return IntLit(-node.operand.value) if isinstance(node.operand, ast.Constant) else apply("neg" if isinstance(node.op, ast.USub) else "not", sub(node.operand))
+        if isinstance(node.operand, ast.Constant) and isinstance(node.operand.value, int):
+            return IntLit(-node.operand.value)
+        return apply("neg" if isinstance(node.op, ast.USub) else "not", sub(node.operand))
     if isinstance(node, ast.BinOp):
         return apply(_INFIX[type(node.op)], sub(node.left), sub(node.right))
     if isinstance(node, ast.Compare):
@@ -52,7 +54,8 @@ def _expr(node: ast.AST, reads: dict[str, str], typed: bool) -> Expr:
         for v in node.values[1:]:
             out = apply("and" if isinstance(node.op, ast.And) else "or", out, sub(v))
         return out
-    assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    assert isinstance(node, ast.Call)
+    assert isinstance(node.func, ast.Name)
     name, args = node.func.id, [sub(a) for a in node.args]
     plain = name.removeprefix("sat_")
     if plain in DTYPES:
@@ -82,7 +85,9 @@ def show(e: Expr) -> str:
         return f"{'-' if e.fn == 'neg' else 'not '}{_wrapped(e.args[0])}"
     if e.fn in ("+", "-"):
         return f"{show(e.args[0])} {e.fn} {_wrapped(e.args[1]) if e.args[1].__class__ is Apply and e.args[1].fn in ('+', '-') else show(e.args[1])}"
-    if e.fn in ("*", "floordiv", "mod", "ceildiv", "<", "<=", ">", ">=", "==", "!=", "and", "or", "/", "**"):
+    if e.fn == "*":
+        return f"{show(e.args[0]) if isinstance(e.args[0], Apply) and e.args[0].fn == '*' else _wrapped(e.args[0])} * {_wrapped(e.args[1])}"
+    if e.fn in ("floordiv", "mod", "ceildiv", "<", "<=", ">", ">=", "==", "!=", "and", "or", "/", "**"):
         return f" {e.fn} ".join(_wrapped(a) for a in e.args)
     return f"{e.fn}({', '.join(show(a) for a in e.args)})"
 
