@@ -33,6 +33,9 @@ OUT_OF_MEMORY = -1
 STACK_LIMIT = 64 << 10
 """Bytes of scratch that one kernel keeps on the stack."""
 
+UNROLLED_TURNS, UNROLLED_STATEMENTS = 9, 100
+"""Turns of a loop of constant length, and statements in all, up to which it is written out."""
+
 _REORDER = "reassoc nsz "
 
 
@@ -198,7 +201,7 @@ def _loop(e: Function, loop: For, lo: Value, hi: Value, step: Value, index: bool
     if index:
         e.index_names.add(loop.var)
     _block(e, loop.body)
-    marks = f", !llvm.loop {_loop_node(e, e.group)}" if vector else ""
+    marks = _loop_marks(e, e.group if vector else "", _is_short(loop))
     e.group, e.names, e.index_names = outer_group, names, index_names
     e.jump(latch)
     b.label(latch)
@@ -207,8 +210,20 @@ def _loop(e: Function, loop: For, lo: Value, hi: Value, step: Value, index: bool
     b.label(end)
 
 
-def _loop_node(e: Function, group: str) -> str:
-    return e.module.unique(e.module.node(f'!{{!"llvm.loop.parallel_accesses", {group}}}'))
+def _loop_marks(e: Function, group: str, unroll: bool) -> str:
+    node = e.module.node
+    wishes = [node(f'!{{!"llvm.loop.parallel_accesses", {group}}}')] if group else []
+    wishes += [node('!{!"llvm.loop.unroll.full"}')] if unroll else []
+    return f", !llvm.loop {e.module.unique(*wishes)}" if wishes else ""
+
+
+def _is_short(loop: For) -> bool:
+    """A few turns over a body without loops: better written out, so that what is around it can become vectors."""
+    lo, hi, step = loop.lo, loop.hi, loop.step
+    if not (isinstance(lo, Const) and isinstance(hi, Const) and isinstance(step, Const)) or loop.kind == "parallel":
+        return False
+    turns = len(range(int(lo.value), int(hi.value), int(step.value)))
+    return turns <= UNROLLED_TURNS and turns * len(loop.body) <= UNROLLED_STATEMENTS and not any(isinstance(s, For) for s in loop.body)
 
 
 # -------------------------------------------------------------------------------------------------------------------------- scratch
