@@ -223,8 +223,8 @@ NODES = [
     ("%y = @f(%x) on cuda:1 as halves after %a, %b", Node((Edge("y"),), "f", (Edge("x"),), (), Device("cuda", 1), "halves", (Edge("a"), Edge("b")))),
     ("%y = @f(%x) on @t4", Node((Edge("y"),), "f", (Edge("x"),), (), Device("target", 0, "t4"))),
     ("%y = @f(%x) on cpu", Node((Edge("y"),), "f", (Edge("x"),), (), Device("cpu"))),
-    ('%outer.inner = @sobel_3x3.gamma_correct(%x) plan { stream = 1, wait = [3], record = 4, %e { arena = "cuda:0", bytes = 248832000000 } } reason = "a \\"b\\""',
-     Node((Edge("outer.inner"),), "sobel_3x3.gamma_correct", (Edge("x"),), plan=Section("plan", (
+    ('%outer.inner = @sobel.gamma(%x) plan { stream = 1, wait = [3], record = 4, %e { arena = "cuda:0", bytes = 248832000000 } } reason = "a \\"b\\""',
+     Node((Edge("outer.inner"),), "sobel.gamma", (Edge("x"),), plan=Section("plan", (
          Setting("stream", IntLit(1)), Setting("wait", Items((IntLit(3),))), Setting("record", IntLit(4)),
          Scoped("e", (Setting("arena", Text("cuda:0")), Setting("bytes", IntLit(248832000000)))))), reason='a "b"')),
     ("%y = %x", Alias(Edge("y"), Edge("x"))),

@@ -17,7 +17,8 @@ PARTS: dict[str, Any] = GRAMMAR["repository"]
 
 def words(pattern: str) -> set[str]:
     """The words of the largest alternation in a pattern."""
-    return set(max((m.split("|") for m in re.findall(r"\(\?:([\w|]+)\)", pattern)), key=len))
+    alternations: list[list[str]] = [m.split("|") for m in re.findall(r"\(\?:([\w|]+)\)", pattern)]
+    return set(sorted(alternations, key=len)[-1])
 
 
 def named(scope: str) -> str:

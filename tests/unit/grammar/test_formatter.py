@@ -33,7 +33,7 @@ mod(a,b)) + sum[k<3,j in 0 .. 4 where k>j](%x[n,h,k] -1)
 }
 }
 pipeline @p(%a:tensor<N x?x...xf32>,param %b: tensor<f32>)->(%c: tensor<f32>)on cuda : 0{
-%c,%d=@a(%a,[%b , %a]along N){gamma=3.5,m=a}on cpu as l after %d,%e plan{stream=0,wait=[1,2],%c{arena="x",offset=3}}reason="r  r" loc( "f.plir" : 3:4 )
+%c,%d=@a(%a,[%b , %a]along N){gamma=3.5,m=a}on cpu as l after %d,%e plan{wait=[1,2],%c{offset=3}}reason="r  r" loc( "f.plir" : 3:4 )
      %e=%a
 %f=@a(
 %a,
@@ -59,7 +59,7 @@ op @a(%x: tensor<Nx(H+1)xWxf32, NHW>, gamma: f32 = 2.2, m: word in [a, b] = a) -
   }
 }
 pipeline @p(%a: tensor<Nx?x...xf32>, param %b: tensor<f32>) -> (%c: tensor<f32>) on cuda:0 {
-  %c, %d = @a(%a, [%b, %a] along N) {gamma = 3.5, m = a} on cpu as l after %d, %e plan { stream = 0, wait = [1, 2], %c { arena = "x", offset = 3 } } reason = "r  r" loc("f.plir":3:4)
+  %c, %d = @a(%a, [%b, %a] along N) {gamma = 3.5, m = a} on cpu as l after %d, %e plan { wait = [1, 2], %c { offset = 3 } } reason = "r  r" loc("f.plir":3:4)
   %e = %a
   %f = @a(
       %a,
