@@ -162,6 +162,9 @@ LOG = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4
 LOG2_ATANH = (0.3407273199650881, 0.41167288297868554, 0.5770835819516645, 0.961796673359497, 2.8853900817900713)
 """log2((1 + s) / (1 - s)) / s in s^2 for |s| <= 0.1716 (Chebyshev fit, relative error 2^-37)."""
 
+LOG2_FACTOR = (2.885390043258667, 3.85192597818218e-08)
+"""2 / ln 2 in two floats; the last coefficient above is the same number."""
+
 
 def _split(b: Body, x: Value) -> tuple[Value, Value]:
     """(e, f) with x = 2^e * (1 + f), 1 + f around 1, for positive finite x, subnormal numbers included."""
@@ -218,31 +221,70 @@ def _log1p(b: Body, x: Value) -> Value:
 
 @routine("pow.f32", "float", "float", "float")
 def _pow(b: Body, x: Value, y: Value) -> Value:
-    """2^(y * log2 |x|) in double, so that exact results stay exact; the rules of C's pow by selection."""
+    """2^(y * log2 |x|), the exponent to some 30 bits beyond its point's place, so that exact results stay exact; the rules of C's pow by selection."""
+    value = _pow_in_pairs(b, x, y) if b.module.features.fma else _pow_in_double(b, x, y)
+    return _pow_special(b, x, y, value)
+
+
+def _pow_in_pairs(b: Body, x: Value, y: Value) -> Value:
+    """In pairs of floats, high and low; a fused multiply-add gives the low part of a product."""
+    ax = b.fabs(x)
+    e, f = _split(b, ax)
+    # s = f / (2 + f)
+    two = b.like(x, 2.0)
+    d_high = b.add(f, two)
+    d_low = b.sub(f, b.sub(d_high, two))
+    inverse = b.div(b.like(x, 1.0), d_high)
+    s = b.mul(f, inverse)
+    s_low = b.mul(b.fma(b.neg(s), d_low, b.fma(b.neg(s), d_high, f)), inverse)
+    # log2 |x| = e + c * s + s^3 * (…)
+    c_high, c_low = b.like(x, LOG2_FACTOR[0]), b.like(x, LOG2_FACTOR[1])
+    z = b.mul(s, s)
+    high = b.mul(c_high, s)
+    low = b.fma(c_high, s, b.neg(high))
+    low = b.fma(c_low, s, b.fma(c_high, s_low, low))
+    low = b.fma(b.mul(s, z), b.poly(z, LOG2_ATANH[:-1]), low)
+    total = b.add(e, high)
+    low = b.add(low, b.sub(high, b.sub(total, e)))
+    log_high = b.add(total, low)
+    log_low = b.sub(low, b.sub(log_high, total))
+    zero, infinite = b.like(x, 0.0), b.like(x, inf)
+    usual = b.band(b.compare("one", ax, zero), b.compare("olt", ax, infinite))
+    log_high = b.select(usual, log_high, b.select(b.compare("oeq", ax, zero), b.like(x, -inf), ax))
+    log_low = b.select(usual, log_low, zero)
+    # y * log2 |x| = n + t
+    power = b.mul(y, log_high)
+    rest = b.fma(y, log_low, b.fma(y, log_high, b.neg(power)))
+    n = b.rint(_clamp(b, power, -151.0, 129.0))
+    t = b.add(b.sub(_clamp(b, power, -151.0, 129.0), n), b.select(b.compare("olt", b.fabs(power), b.like(x, 151.0)), rest, zero))
+    value = _scale(b, b.fma(t, b.poly(t, EXP2), b.like(x, 1.0)), b.convert("fptosi", n, "i32"))
+    return b.select(b.isnan(power), b.like(x, nan), value)
+
+
+def _pow_in_double(b: Body, x: Value, y: Value) -> Value:
+    """The same in double, where there is no fused multiply-add."""
     ax, dy = b.fabs(x), b.convert("fpext", y, "double")
     e, f = _split(b, ax)
     df = b.convert("fpext", f, "double")
     s = b.div(df, b.add(df, b.like(df, 2.0)))
     log_x = b.fma(s, b.poly(b.mul(s, s), LOG2_ATANH), b.convert("fpext", e, "double"))
-    zero, one, infinite = b.like(dy, 0.0), b.like(dy, 1.0), b.like(dy, inf)
     dax = b.convert("fpext", ax, "double")
-    log_x = b.select(b.compare("oeq", dax, zero), b.like(dy, -inf), log_x)
-    log_x = b.select(b.compare("ult", dax, infinite), log_x, dax)
+    log_x = b.select(b.compare("oeq", dax, b.like(dy, 0.0)), b.like(dy, -inf), log_x)
+    log_x = b.select(b.compare("ult", dax, b.like(dy, inf)), log_x, dax)
     log_x = b.select(b.isnan(dax), dax, log_x)
     power = b.mul(dy, log_x)
     inside = _clamp(b, power, -160.0, 130.0)
     n = b.rint(inside)
     t = b.sub(inside, n)
-    p = b.fma(t, b.poly(t, EXP2), one)
+    p = b.fma(t, b.poly(t, EXP2), b.like(dy, 1.0))
     exponent = b.convert("sext", b.add(b.convert("fptosi", n, "i32"), b.const("i32", 1023)), "i64")
     value = b.convert("fptrunc", b.mul(p, b.convert("bitcast", b.shl(exponent, 52), "double")), "float")
-    value = b.select(b.isnan(power), b.like(x, nan), value)
-    return _pow_special(b, x, y, dy, value)
+    return b.select(b.isnan(power), b.like(x, nan), value)
 
 
-def _pow_special(b: Body, x: Value, y: Value, dy: Value, value: Value) -> Value:
-    whole = b.compare("oeq", b.rint(dy), dy)
-    half = b.mul(dy, b.like(dy, 0.5))
+def _pow_special(b: Body, x: Value, y: Value, value: Value) -> Value:
+    whole = b.compare("oeq", b.rint(y), y)
+    half = b.mul(y, b.like(y, 0.5))
     odd = b.band(whole, b.compare("one", b.rint(half), half))
     negative = b.compare("slt", b.bits(x), b.const("i32", 0))
     value = b.select(b.band(negative, odd), b.neg(value), value)

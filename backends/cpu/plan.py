@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pipelink_ir.backends.cpu.cost import sharing
+from pipelink_ir.backends.cpu.cost import Sharing, sharing
 from pipelink_ir.backends.cpu.emit import STATUS_WORDS, ProgramCode
 from pipelink_ir.backends.cpu.function import slots
 from pipelink_ir.backends.cpu.jit import Library
@@ -97,6 +97,8 @@ class Planner:
         self.lives: list[Lifetime] = []
         self.results: dict[str, int] = {}
         """Edges that are computed straight into a result."""
+        self.shares: dict[tuple[str, tuple[int, ...]], list[Sharing]] = {}
+        """How kernels are shared, by operator and sizes: thousands of nodes may be alike."""
 
     def run(self, shapes: Sequence[tuple[int, ...]]) -> Plan:
         self._bind(shapes)
@@ -201,7 +203,7 @@ class Planner:
         for buffer in program.temporaries:
             places[buffer.name] = self._in_arena(_shape(buffer, env), buffer.memory, number, number)
         scalars = self._scalars(unit, node, env)
-        for kernel, (function, count) in zip(unit.code.kernels, unit.addresses, strict=True):
+        for kernel, (function, count), share in zip(unit.code.kernels, unit.addresses, self._sharing(unit, env), strict=True):
             frame = len(self.plan.words)
             for k, buffer in enumerate(kernel.kernel.buffers):
                 place = places[buffer.name]
@@ -213,8 +215,13 @@ class Planner:
             self.plan.words.append(0)
             if len(self.plan.words) - frame != slots(kernel.kernel):
                 internal_error(f"the frame of {kernel.symbol} has {len(self.plan.words) - frame} words")
-            share = sharing(kernel.kernel, env)
             self.plan.steps.append(Step(number, function, count, frame, share.least, share.worth))
+
+    def _sharing(self, unit: Unit, env: dict[str, int]) -> list[Sharing]:
+        key = (unit.op.name, tuple(env.values()))
+        if key not in self.shares:
+            self.shares[key] = [sharing(k.kernel, env) for k in unit.code.kernels]
+        return self.shares[key]
 
     def _in_arena(self, shape: tuple[int, ...], dtype: DType, first: int, last: int) -> _Value:
         value = _Value(shape, dtype, "arena", len(self.lives))
