@@ -13,7 +13,13 @@ Rules that hold for every kernel (`check.py` proves them):
 - Loads never leave their buffer; indices are i64, counted in elements, not negative. A loop whose range is empty does nothing.
 - No float operation may be contracted, reassociated or approximated beyond `Op.reorder` and the accuracy in `ir/functions.py`; `fma` is an operation.
 
-Later parts add, for GPUs: `Barrier`, `Shuffle`, `Fragment`, shared `Alloc`s and loops of the kinds `grid`, `block`, `warp`, `lane`, `vector`.
+A kernel for a GPU (`Kernel.device` is `gpu`) is built by `gpu.py` for a grid of blocks of threads, and differs in this:
+- `body` is any number of `Let`s and then exactly one `For` of kind `grid` or `block`.
+- `grid`: iterations are independent; each is run by one thread, any thread of the grid.
+- `block`: iterations are independent; each is run by all threads of one block together. What stands in its body is run by every thread alike ("uniform"),
+  except inside a `For` of kind `thread`, whose iterations are independent and shared out among the threads of the block.
+- `Barrier`, `Combine` and shared `Alloc`s stand in the body of a `block` loop, in uniform statements only: never inside a `thread` loop, never under an `If`
+  or in a loop whose condition or bounds differ between threads. A `Store` in uniform statements is done by one thread; others see it after a `Barrier`.
 """
 from __future__ import annotations
 
@@ -141,7 +147,7 @@ class Store:
 class For:
     """`var` (i64) from `lo` while below `hi` in steps of `step` > 0. Bounds are evaluated once, before the loop.
 
-    kind `serial`: in order. kind `parallel`: iterations are independent, in any order, on any thread.
+    kind `serial`: in order. kind `parallel`: iterations are independent, in any order, on any thread. `grid`, `block`, `thread`: see the head of this page.
     `vector`: a wish: iterations are independent and the body is straight, so this loop should become vectors."""
 
     var: str
@@ -165,11 +171,12 @@ class If:
 @dataclass(frozen=True, slots=True)
 class Alloc:
     """Scratch of `size` elements (i64, >= 0) that lives to the end of the block it stands in and belongs to the thread; its contents begin undefined.
-    `size` may be a `Const` (stack) or known at run time only (heap, or an arena of the thread)."""
+    `size` may be a `Const` (stack) or known at run time only (heap, or an arena of the thread). `shared`: one for all threads of a block."""
 
     name: str
     memory: DType
     size: Expr
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +188,24 @@ class Fail:
     values: tuple[Expr, ...]
 
 
-Stmt = Union[Let, Var, Assign, Store, For, If, Alloc, Fail]
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """All threads of the block arrive before any goes on; what they stored in buffers and shared memory before is seen after."""
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """Combines the values that the threads of a block hold in the `Var`s `names`; afterwards every thread holds the result. Contains its own barriers.
+
+    `fn` with one name: `sum`, `prod`, `max`, `min` (a NaN wins), `any`, `all`. With two, (value, index): `argmax`, `argmin`: the best value and its index,
+    the lowest index among equals, the first NaN wins; a thread that has no candidate holds the index -1. Sums are combined pairwise in the order of the
+    threads."""
+
+    fn: str
+    names: tuple[str, ...]
+
+
+Stmt = Union[Let, Var, Assign, Store, For, If, Alloc, Fail, Barrier, Combine]
 Block = tuple[Stmt, ...]
 
 # ---------------------------------------------------------------------------------------------------------------- kernels, programs
@@ -220,6 +244,8 @@ class Kernel:
     """`accuracy = exact`: `/` and `sqrt` are correctly rounded."""
     fast_math: bool = False
     """Reassociation, flushing and approximate functions are allowed; NaN and infinities are not assumed away."""
+    device: str = "cpu"
+    """`cpu` or `gpu`: which of the two rules for `body` holds."""
 
     @property
     def loop(self) -> For | None:

@@ -44,7 +44,7 @@ def _stmt(s: form.Stmt, level: int) -> Iterator[str]:
     elif isinstance(s, form.Store):
         yield f"{pad}%{s.buffer}[{expr_text(s.index)}] = {s.memory} {expr_text(s.value)}"
     elif isinstance(s, form.Alloc):
-        yield f"{pad}alloc %{s.name}: {s.memory}[{expr_text(s.size)}]"
+        yield f"{pad}{'shared ' if s.shared else ''}alloc %{s.name}: {s.memory}[{expr_text(s.size)}]"
     elif isinstance(s, form.Fail):
         yield f"{pad}fail {s.site}({', '.join(map(expr_text, s.values))})"
     elif isinstance(s, form.For):
@@ -52,6 +52,10 @@ def _stmt(s: form.Stmt, level: int) -> Iterator[str]:
         yield f"{pad}{'' if s.kind == 'serial' else s.kind + ' '}{'vector ' if s.vector else ''}for {s.var} in {expr_text(s.lo)}..{expr_text(s.hi)}{step} {{"
         yield from _block(s.body, level + 1)
         yield f"{pad}}}"
+    elif isinstance(s, form.Barrier):
+        yield f"{pad}barrier"
+    elif isinstance(s, form.Combine):
+        yield f"{pad}combine {s.fn} {', '.join(s.names)}"
     else:
         yield f"{pad}if {expr_text(s.cond)} {{"
         yield from _block(s.then, level + 1)
