@@ -22,6 +22,9 @@ from pipelink_ir.ir.nodes import Module, Node, Operator, Pipeline
 PLANS = 64
 """Plans kept for different shapes."""
 
+IDLE_BYTES = 256 << 20
+"""Memory that plans of other shapes may keep while they are not used."""
+
 
 def load(module: Module, pipeline_name: str, options: Any = None) -> CpuExecutable:
     """Compile what a pipeline calls. The module has been through `resolve`, `infer-types`, `flatten` and `simplify`."""
@@ -161,6 +164,12 @@ class CpuExecutable:
         with self._lock:
             while len(self._plans) >= PLANS:
                 del self._plans[next(iter(self._plans))]
+            idle = sum(p.arena * len(instances) for p, instances in self._plans.values())
+            for old, instances in self._plans.values():
+                if idle <= IDLE_BYTES:
+                    break
+                idle -= old.arena * len(instances)
+                instances.clear()
             return self._plans.setdefault(key, (plan, []))
 
     def _error(self, plan: Plan, step: int, instance: _Instance) -> Exception:

@@ -5,6 +5,7 @@ llvmlite has no type stubs and one lock around every call; everything that touch
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,6 +24,16 @@ FORMAT = "2"
 
 _CACHE = DiskCache("cpu")
 _lock = threading.RLock()
+
+
+def _after_fork() -> None:
+    """Another thread may have been compiling when the process was copied."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @dataclass(frozen=True, slots=True)

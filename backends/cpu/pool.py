@@ -51,7 +51,10 @@ class _Pool:
         with self.lock:
             while len(self.threads) < workers:
                 thread = threading.Thread(target=_driver().worker, args=(self.address,), name=f"pipelink-{len(self.threads)}", daemon=True)
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError:  # the system gives no more threads, or the process is ending: those that there are suffice
+                    return
                 self.threads.append(thread)
 
     def stop(self) -> None:

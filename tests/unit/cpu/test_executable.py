@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelink_ir.backends.cpu import jit, memory
+from pipelink_ir.backends.cpu import executable, jit, memory
 from pipelink_ir.ir.diagnostics import ExecutionError
 from pipelink_ir.runtime.compile import Compiled
 from pipelink_ir.runtime.compile import compile as compile_program
@@ -193,6 +193,16 @@ def test_buffers_are_reused_when_their_last_reader_is_done() -> None:
     for n in range(20):
         want.append(want[n] + want[max(0, n - 3)])
     np.testing.assert_array_equal(run(c, np.arange(500, dtype=np.float32)), (2 * want[20]).astype(np.float32))
+
+
+def test_memory_of_other_shapes_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executable, "IDLE_BYTES", 1 << 20)
+    c = compile_program(CHAIN + "pipeline @p(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { %t = @double(%x)\n%y = @add(%t, %t) }")
+    for n in range(1, 12):
+        x = np.ones(100_000 + n, np.float32)
+        assert run(c, x)[-1] == 4
+    kept = sum(plan.arena * len(idle) for plan, idle in c.executable._plans.values())
+    assert 0 < kept <= (1 << 20) + 500_000
 
 
 def test_a_ladder_of_forty_doublings() -> None:
