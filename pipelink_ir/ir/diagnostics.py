@@ -5,6 +5,7 @@ check raises is chosen by name at the check. Codes and what they mean stand in `
 """
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -23,6 +24,17 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class About:
+    """A violated contract in parts, for tools and `ContractViolationError`: its field, who asks, of which value, what for, and what there is."""
+
+    field: str
+    operator: str | None = None
+    edge: str | None = None
+    expected: str = ""
+    got: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnostic:
     """One message. `code` is a key of `CODES`, which gives its field and what `pipelinkc explain` says."""
 
@@ -32,6 +44,7 @@ class Diagnostic:
     span: Span
     notes: tuple[Note, ...] = ()
     help: str | None = None
+    about: About | None = None
 
     @property
     def field(self) -> str:
@@ -76,11 +89,80 @@ class ProgramError(Exception):
         super().__init__("\n".join(d.text() for d in self.diagnostics))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ProgramError, (self.diagnostics,)
+        return type(self), (self.diagnostics,)
 
 
 class ExecutionError(ProgramError):
     """A compiled program met data that it cannot be run on: a wrong input, an index outside at run time, a `where` that does not hold."""
+
+
+CONTRACT_FIELDS = frozenset("""dtype rank shape layout align padding border bounds contiguity cross_device inplace range color finite arch library
+downgrade budget streams batch device""".split())
+"""Fields of errors that are violations of a contract."""
+
+
+class ContractViolationError(ExecutionError):
+    """A contract is violated: by an array at a call, or by the program itself when it is compiled.
+
+    Speaks of the first error: `field` is the contract (`layout`, `contiguity`, …), `operator` who asks for it, `edge` the value that it is asked of, `expected`
+    and `got` what was asked and what there is. `locations` are all places that belong to it, each with what is there: the use, the contract in the program, and
+    the line of Python that made the array (or made the call). `diagnostics` has every message, also of further errors."""
+
+    @property
+    def first(self) -> Diagnostic:
+        """The error that the other properties speak of."""
+        return next((d for d in self.diagnostics if d.severity == "error" and contract_field(d)), self.diagnostics[0])
+
+    @property
+    def about(self) -> About:
+        """The violation in parts."""
+        return self.first.about or _about(self.first)
+
+    @property
+    def field(self) -> str:
+        return self.about.field
+
+    @property
+    def operator(self) -> str | None:
+        return self.about.operator
+
+    @property
+    def edge(self) -> str | None:
+        return self.about.edge
+
+    @property
+    def expected(self) -> str:
+        return self.about.expected
+
+    @property
+    def got(self) -> str:
+        return self.about.got
+
+    @property
+    def locations(self) -> tuple[Note, ...]:
+        """Every place that the error names, the primary one first."""
+        return (Note(self.first.message, self.first.span), *self.first.notes)
+
+
+def contract_field(d: Diagnostic) -> str | None:
+    """The contract that an error is about, None if it is about something else."""
+    name = d.about.field if d.about is not None else d.field
+    return name if name in CONTRACT_FIELDS else None
+
+
+def violation(error: ProgramError) -> ProgramError:
+    """The error as a `ContractViolationError` if its first error is about a contract, else itself."""
+    first = next((d for d in error.diagnostics if d.severity == "error"), None)
+    if first is None or contract_field(first) is None or isinstance(error, ContractViolationError):
+        return error
+    return ContractViolationError(error.diagnostics)
+
+
+def _about(d: Diagnostic) -> About:
+    """The parts of a message that were not given: messages are written as "what there is, but what is asked for"."""
+    operators, edges = re.findall(r"'@([^']+)'", d.message), re.findall(r"'%([^']+)'", d.message)
+    got, _, expected = d.message.partition(", but ")
+    return About(d.field, operators[0] if operators else None, edges[0] if edges else None, expected or d.message, got if expected else "")
 
 
 class UsageError(Exception):
@@ -103,20 +185,20 @@ class Report:
     diagnostics: list[Diagnostic] = field(default_factory=list)
     _seen: set[tuple[Any, ...]] = field(default_factory=set)
 
-    def error(self, code: str, span: Span, message: str, notes: Iterable[Note] = (), help: str | None = None) -> None:
+    def error(self, code: str, span: Span, message: str, notes: Iterable[Note] = (), help: str | None = None, about: About | None = None) -> None:
         """Record an error. `code` is a code (`PL3001`) or a field that has just one (`layout`)."""
-        self._add(code, "error", span, message, notes, help)
+        self._add(code, "error", span, message, notes, help, about)
 
-    def warning(self, code: str, span: Span, message: str, notes: Iterable[Note] = (), help: str | None = None) -> None:
+    def warning(self, code: str, span: Span, message: str, notes: Iterable[Note] = (), help: str | None = None, about: About | None = None) -> None:
         """Record a warning: the program still compiles."""
-        self._add(code, "warning", span, message, notes, help)
+        self._add(code, "warning", span, message, notes, help, about)
 
-    def _add(self, code: str, severity: str, span: Span, message: str, notes: Iterable[Note], help: str | None) -> None:
+    def _add(self, code: str, severity: str, span: Span, message: str, notes: Iterable[Note], help: str | None, about: About | None) -> None:
         code = code if code in CODES else code_of(code)
         key = (code, id(span.source), span.start, span.end, span.known)
         if key not in self._seen:
             self._seen.add(key)
-            self.diagnostics.append(Diagnostic(code, severity, message, span, tuple(notes), help))
+            self.diagnostics.append(Diagnostic(code, severity, message, span, tuple(notes), help, about))
 
     @property
     def failed(self) -> bool:
