@@ -14,6 +14,7 @@ from pipelink_ir.backends.loops.rank import ranked
 from pipelink_ir.backends.loops.reads import read
 from pipelink_ir.backends.loops.recur import recurrence_body
 from pipelink_ir.backends.loops.reduce import reduce
+from pipelink_ir.backends.loops.settle import settled
 from pipelink_ir.backends.loops.steps import distributed
 from pipelink_ir.backends.loops.tidy import tidy
 from pipelink_ir.ir.diagnostics import internal_error
@@ -33,6 +34,7 @@ def build(op: TypedOperator) -> form.Program:
 
 class _Builder:
     def __init__(self, op: TypedOperator) -> None:
+        op = settled(op)
         self.op, self.plan, self.sites = op, plan(op), Sites()
         self.kernels: list[form.Kernel] = []
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.costs import Plan, Quietness
-from pipelink_ir.backends.loops.emit import FALSE, TRUE, Affine, Atom, Emitter
+from pipelink_ir.backends.loops.emit import FALSE, TRUE, Affine, Atom, Emitter, i64
 from pipelink_ir.backends.loops.expand import expand
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.powers import power
@@ -67,6 +67,17 @@ RULES: dict[str, Callable[[Lowering, Any, Env], Atom]] = {}
 """`read`, `reduce` and `rank`, entered by `build.py`: their modules need `Lowering` and call back into it, so this one does not import them."""
 
 
+@dataclass(slots=True)
+class Ready:
+    """A reduction that was accumulated for a stretch of the row: scratch that begins at the place `begin` of the row, and the positions of the result's
+    axes by the names that they have around the reduction."""
+
+    scratch: str
+    dtype: DType
+    begin: Atom
+    axes: dict[str, int]
+
+
 class Lowering:
     """Values of one kernel. `written` are the buffers that this kernel writes, `assured` the border reads known to be inside in the loop being written."""
 
@@ -81,6 +92,11 @@ class Lowering:
         self.running: str | None = None
         """The variable of the loop that is split into interior and edges."""
         self.needs: list[Need] | None = None
+        self.row_needs: list[tuple[form.Ref, Atom]] = []
+        self.ready: dict[int, Ready] = {}
+        """Accumulated reductions by identity; they hold at the place `here`, in the lane that begins `offset` places into the scratch."""
+        self.here: list[Atom] = []
+        self.offset: Atom = i64(0)
         self.full: set[str] = set()
         """Keys of extents that are at least 1 wherever this kernel's loops run."""
         self.quietness = Quietness(op, plan, lambda lo, hi: self.is_full(self.extent(lo, hi)))

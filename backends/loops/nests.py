@@ -14,6 +14,7 @@ from pipelink_ir.backends.loops.counts import known
 from pipelink_ir.backends.loops.emit import Atom, i64, key_of
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.reads import address, no_hole, nothing_to_read
+from pipelink_ir.backends.loops.rows import SHARE, STRETCH, Lane, Sum, sums_of, write
 from pipelink_ir.backends.loops.split import edges, interior, running, split, trial
 from pipelink_ir.backends.loops.uses import Lin, Uses, uses_of
 from pipelink_ir.ir.dtypes import F64, I64
@@ -74,6 +75,10 @@ class Nest:
         axes, e = self.axes, self.e
         if not axes:
             self._readable(lambda: self.element([]))
+            return
+        sums = [s for _, p in self.jobs for s in sums_of(self.lo, p)] if self.heavy else []
+        if sums:
+            self._accumulated(sums)
             return
         flat = 1 if self.heavy else self._flat_suffix()
         short = not self.heavy and flat == 1 and len(axes) > 1 and isinstance(axes[-1].n, form.Const) and 1 <= int(axes[-1].n.value) <= SHORT
@@ -185,6 +190,58 @@ class Nest:
                 body(j, k + 1, (*done, i))
         return body
 
+    # ----------------------------------------------------------------------------------------------------- accumulated rows
+
+    def _accumulated(self, sums: list[Sum]) -> None:
+        """Rows whose reductions are accumulated for a whole stretch; see `rows.py`."""
+        e, outer, row = self.e, self.axes[:-1], self.axes[-1]
+        free = [k for k in range(len(outer)) if any(k in s.free_axes(len(self.axes)) for s in sums)]
+        shared = free[-1] if free and all(s.reduce.where is None for s in sums) and known_size(outer[free[-1]].n) != 1 else None
+        if not outer:
+            turns = e.op("floordiv", e.op("+", e.op("max", row.n, i64(0)), i64(STRETCH - 1)), i64(STRETCH))
+            with e.loop(f"{row.name}_stretch", i64(0), turns, kind="parallel") as p:
+                begin = e.op("+", row.lo, e.op("*", p, i64(STRETCH)))
+                end = e.op("min", e.op("+", begin, i64(STRETCH)), e.op("+", row.lo, row.n))
+                self._readable(lambda: self._stretch(sums, [], None, begin, end))
+            return
+        blocked = list(outer)
+        if shared is not None:
+            a = outer[shared]
+            blocked[shared] = Axis(a.name, i64(0), e.op("floordiv", e.op("+", e.op("max", a.n, i64(0)), i64(SHARE - 1)), i64(SHARE)))
+        turns = self._guarded(self._total(blocked), [*outer, row])
+        with e.loop(self._hint(outer), i64(0), turns, kind="parallel") as p:
+            at = self._unravel(blocked, p)
+            self._readable(lambda: self._stretch(sums, at, shared, row.lo, e.op("+", row.lo, row.n)))
+
+    def _stretch(self, sums: list[Sum], at: list[Atom], shared: int | None, begin: Atom, end: Atom) -> None:
+        """One row, or the few rows that share a pass: `at` has the number of the block along the shared axis."""
+        lo, e, row = self.lo, self.e, self.axes[-1].name
+        if shared is None:
+            write(lo, sums, row, begin, end, [Lane(tuple(at))],
+                  lambda first, stop: split(lo, row, first, stop, lambda j: self._finished([*at, j], i64(0)), not self._more(sums)))
+            return
+        axis = self.axes[shared]
+        first_lane, last = e.op("+", axis.lo, e.op("*", at[shared], i64(SHARE))), e.op("+", axis.lo, axis.n)
+        # Behind the end of the axis the last place is computed again, and not stored.
+        places = [e.op("min", e.op("+", first_lane, i64(d)), e.op("-", last, i64(1))) for d in range(SHARE)]
+        lanes = [Lane((*at[:shared], place, *at[shared + 1:])) for place in places]
+
+        def each(first: Atom, stop: Atom) -> None:
+            with e.loop(axis.name, first_lane, e.op("min", e.op("+", first_lane, i64(SHARE)), last), nonempty=True) as i:
+                offset = e.op("*", e.op("-", i, first_lane), i64(STRETCH))
+                here = [*at[:shared], i, *at[shared + 1:]]
+                split(lo, row, first, stop, lambda j: self._finished([*here, j], offset), not self._more(sums))
+
+        write(lo, sums, row, begin, end, lanes, each)
+
+    def _finished(self, at: list[Atom], offset: Atom) -> None:
+        self.lo.here, self.lo.offset = at, offset
+        self.element(at)
+
+    def _more(self, sums: list[Sum]) -> bool:
+        """Whether other reductions still loop inside the row."""
+        return len(self.jobs) > len(sums)
+
     # --------------------------------------------------------------------------------------------------------------- element
 
     def element(self, at: list[Atom]) -> None:
@@ -238,6 +295,11 @@ class Nest:
             if not j and alone and access[axis] == "border" and not lin.only(name):
                 return False
         return all(access[a] in ("inside", "guarded", "border") for a in used)
+
+
+def known_size(n: Atom) -> int | None:
+    """A constant extent."""
+    return int(n.value) if isinstance(n, form.Const) else None
 
 
 def store(lo: Lowering, t: Tensor, piece: Piece, at: list[Atom]) -> None:

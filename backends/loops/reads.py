@@ -64,6 +64,7 @@ def _bordered(lo: Lowering, t: Tensor, at: tuple[Atom, ...], access: tuple[str, 
         note(lo, index, n)
         if border.mode == "constant" and border.value is not None:
             outs.append((outside(e, index, n), e.convert(lo.value(border.value, lo.root), t.dtype.compute)))
+            note_row(lo, index, n)
         if not lo.is_full(n):
             empty.append((k, n, border.mode))
         places[k] = e.op("+", first, mapped(e, border.mode, index, n))
@@ -129,6 +130,12 @@ def note(lo: Lowering, index: Atom, n: Atom) -> None:
     """Asks the loop that is being split to keep this index inside in its interior."""
     if lo.needs is not None and any(name == lo.running for name, _ in lo.e.form_of(index)[1]):
         lo.needs.append(Need(starred(lo, index), n))
+
+
+def note_row(lo: Lowering, index: Atom, n: Atom) -> None:
+    """Notes a `constant` border that does not depend on the running variable: rows for which it is inside need no choice."""
+    if lo.needs is not None and isinstance(index, form.Ref) and all(name != lo.running for name, _ in lo.e.form_of(index)[1]):
+        lo.row_needs.append((index, n))
 
 
 # ------------------------------------------------------------------------------------------------------------------- values

@@ -24,6 +24,8 @@ BLOCK = 256
 
 def reduce(lo: Lowering, x: Reduce, env: Env) -> Atom:
     """The value of a reduction."""
+    if id(x) in lo.ready and (accumulated := _accumulated(lo, x, env)) is not None:
+        return accumulated
     free = {n: env.names[n] for n in sorted(names(x)) if n in env.names}
     key = ("reduce", id(x), tuple((n, key_of(a)) for n, a in free.items()))
     found = lo.e.find(key)
@@ -37,6 +39,16 @@ def reduce(lo: Lowering, x: Reduce, env: Env) -> Atom:
             out = _unrolled(lo, x, env) if unrolled(x) else _looped(lo, x, env)
         lo.e.remember(key, out)
     return out
+
+
+def _accumulated(lo: Lowering, x: Reduce, env: Env) -> Atom | None:
+    """What was accumulated for the place that is being computed, if that is the place which is asked for."""
+    ready, e = lo.ready[id(x)], lo.e
+    if any(key_of(env.names[n]) != key_of(lo.here[k]) for n, k in ready.axes.items()):
+        return None
+    place = e.op("+", e.op("-", lo.here[-1], ready.begin), lo.offset)
+    seen = Seen(lo, x, env)
+    return finish(lo, x, kind_of(x), e.load(ready.scratch, place, ready.dtype, False, x.kind), seen.count(), seen.any())
 
 
 # ------------------------------------------------------------------------------------------------------------------ accumulators
@@ -97,7 +109,7 @@ def _unrolled(lo: Lowering, x: Reduce, env: Env) -> Atom:
     seen: Atom = FALSE
     for inner, _ in combinations(lo, x, env):
         passes = TRUE if x.where is None else lo.value(x.where, inner)
-        value = _filtered(lo, x, inner, passes, kind)
+        value = filtered(lo, x, inner, passes, kind)
         acc = value if acc is None else e.op(kind.join, acc, value)
         one = e.convert(passes, I64)
         n = one if n is None else e.op("+", n, one)
@@ -105,7 +117,7 @@ def _unrolled(lo: Lowering, x: Reduce, env: Env) -> Atom:
     return finish(lo, x, kind, acc or kind.neutral, n or i64(0), seen)
 
 
-def _filtered(lo: Lowering, x: Reduce, env: Env, passes: Atom, kind: Kind) -> Atom:
+def filtered(lo: Lowering, x: Reduce, env: Env, passes: Atom, kind: Kind) -> Atom:
     """The value of a term, or the neutral element where the filter stops it."""
     def value() -> Atom:
         return lo.e.convert(lo.value(x.body, env), kind.dtype)
@@ -125,7 +137,7 @@ def _unrolled_arg(lo: Lowering, x: Reduce, env: Env) -> Atom:
     state: tuple[Atom, Atom, Atom] = (best, at, seen)
     for inner, position in combinations(lo, x, env):
         passes = TRUE if x.where is None else lo.value(x.where, inner)
-        value = _filtered(lo, x, inner, passes, Kind("", best, dtype))
+        value = filtered(lo, x, inner, passes, Kind("", best, dtype))
         wins = _wins(e.op, better, value, state[0], state[2])
         wins = e.op("and", passes, wins)
         state = (e.choose(wins, value, state[0]), e.choose(wins, must(position, I32), state[1]), e.op("or", state[2], passes))
@@ -211,7 +223,7 @@ def _term(lo: Lowering, x: Reduce, env: Env, kind: Kind, acc: form.Ref, seen: Se
     e = lo.e
     passes = TRUE if x.where is None else lo.value(x.where, env)
     if x.where is None or lo.quiet(x.body):
-        e.assign(acc, form.Op(kind.join, (acc, _filtered(lo, x, env, passes, kind)), kind.dtype, reorder))
+        e.assign(acc, form.Op(kind.join, (acc, filtered(lo, x, env, passes, kind)), kind.dtype, reorder))
         seen.note(passes)
         return
     with e.when(passes):

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.borders import inside
 from pipelink_ir.backends.loops.emit import Affine, Atom, i64, key_of
 from pipelink_ir.backends.loops.lower import Lowering, Need
 from pipelink_ir.backends.loops.reads import RUNNING
@@ -48,14 +49,42 @@ def trial(lo: Lowering, hint: str, body: Body) -> tuple[form.Ref, list[form.Stmt
 def split(lo: Lowering, hint: str, begin: Atom, end: Atom, body: Body, vector: bool) -> None:
     """Loops over [begin, end), which is not empty or must not matter, that together run `body` for each index."""
     e = lo.e
+    lo.row_needs = []
     var, stmts, needs = trial(lo, hint, body)
-    if not needs:
+    inner_row, row = _row(lo)
+    if not needs and not row:
         e.raw(form.For(var.name, begin, end, i64(1), tuple(stmts), "serial", vector))
         return
     first, last, assured = interior(lo, begin, end, needs)
-    with e.loop(hint, first, last, nonempty=True, vector=vector) as i, running(lo, i.name, assured, None):
-        body(i)
-    edges(lo, hint, begin, first, last, end, body)
+
+    def middle(known: set[tuple[Affine, str]]) -> None:
+        with e.loop(hint, first, last, nonempty=True, vector=vector) as i, running(lo, i.name, known, None):
+            body(i)
+
+    if row:
+        # Rows at the border choose between a value and the constant at every place; all others do not.
+        with e.when(inner_row):
+            middle(assured | row)
+        with e.when(e.op("not", inner_row)):
+            middle(assured)
+    else:
+        middle(assured)
+    if needs:
+        edges(lo, hint, begin, first, last, end, body)
+
+
+def _row(lo: Lowering) -> tuple[Atom, set[tuple[Affine, str]]]:
+    """The condition under which no outer index asks for a constant, and what holds then."""
+    e = lo.e
+    known: set[tuple[Affine, str]] = set()
+    conds: list[Atom] = []
+    for index, n in lo.row_needs:
+        key = (e.form_of(index), str(key_of(n)))
+        if e.depth[index.name] < len(e.frames) and all(e.depth.get(name, 0) < len(e.frames) for name, _ in key[0][1]) and key not in known:
+            known.add(key)
+            conds.append(inside(e, index, n))
+    lo.row_needs = []
+    return e.all_of(conds), known
 
 
 def edges(lo: Lowering, hint: str, begin: Atom, first: Atom, last: Atom, end: Atom, body: Body) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.ir.diagnostics import internal_error
 
 DEPTH = 40
 """Deepest expression that is put together."""
@@ -55,7 +54,7 @@ def exprs(s: form.Stmt) -> tuple[form.Expr, ...]:
         return (s.cond,)
     if isinstance(s, form.Alloc):
         return (s.size,)
-    return s.values
+    return s.values if isinstance(s, form.Fail) else ()
 
 
 def blocks(s: form.Stmt) -> tuple[form.Block, ...]:
@@ -84,6 +83,9 @@ def _live(body: form.Block) -> set[str]:
                 needs.setdefault("%" + s.name, set()).update(own)
             elif isinstance(s, form.Let | form.Var | form.Assign):
                 needs.setdefault(s.name, set()).update(own)
+            elif isinstance(s, form.Combine):
+                for name in s.names:
+                    needs.setdefault(name, set()).update(own, s.names)
             elif isinstance(s, form.Store) and s.buffer in scratch:
                 needs.setdefault("%" + s.buffer, set()).update(own)
             elif isinstance(s, form.Store | form.Fail):
@@ -106,6 +108,8 @@ def _sweep(body: form.Block, live: set[str]) -> form.Block:
     out: list[form.Stmt] = []
     for s in body:
         if isinstance(s, form.Let | form.Var | form.Assign) and s.name not in live:
+            continue
+        if isinstance(s, form.Combine) and not live.intersection(s.names):
             continue
         if (isinstance(s, form.Alloc) and "%" + s.name not in live) or (isinstance(s, form.Store) and "dead %" + s.buffer in live):
             continue
@@ -205,11 +209,11 @@ def _rebuilt(s: form.Stmt, held: dict[str, form.Expr], deep: dict[str, int], cou
     if isinstance(s, form.Store):
         return form.Store(s.buffer, _put(s.index, held), _put(s.value, held), s.memory)
     if isinstance(s, form.Alloc):
-        return form.Alloc(s.name, s.memory, _put(s.size, held))
+        return form.Alloc(s.name, s.memory, _put(s.size, held), s.shared)
     if isinstance(s, form.Fail):
         return form.Fail(s.site, tuple(_put(v, held) for v in s.values))
     if isinstance(s, form.If):
         return form.If(_put(s.cond, held), _melt(s.then, held, deep, counts, unstable), _melt(s.other, held, deep, counts, unstable))
     if isinstance(s, form.For):
         return form.For(s.var, _put(s.lo, held), _put(s.hi, held), _put(s.step, held), _melt(s.body, held, deep, counts, unstable), s.kind, s.vector)
-    internal_error(f"no statement {type(s).__name__}")
+    return s
