@@ -1,6 +1,7 @@
 """Every program of `examples/` on both backends, against NumPy in float64 on small data."""
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -120,3 +121,33 @@ def test_results(name: str, target: str) -> None:
         else:
             tolerance = (2e-3, 1e-3) if got.dtype == np.float16 else (2e-5, 2e-5)
             np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), *tolerance)
+
+
+COMMANDS = re.findall(r"`(pipelinkc run [^`]+)`", (EXAMPLES / "README.md").read_text(encoding="utf-8"))
+
+
+def test_the_readme_has_commands() -> None:
+    assert len(COMMANDS) == 4
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_of_the_readme(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipelink_ir.cli.main import main
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(command.split()[1:]) == 0
+    written = re.findall(r"out/\S+", command)
+    assert written
+    assert all((tmp_path / name).stat().st_size > 1000 for name in written)
+
+
+def test_pictures_are_what_they_should_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The drawing of the demo: dark where the photograph is smooth, bright along its outlines."""
+    from PIL import Image
+    photo = _photo(300, 400)
+    edges = np.asarray(pipelink_ir.compile(EXAMPLES / "edge.plir")(photo=photo).edges)[0, :, :, 0]
+    assert Image.fromarray(edges).mode == "L"
+    luma = (photo[0] / 255) @ [0.299, 0.587, 0.114]
+    steep = scipy.ndimage.gaussian_gradient_magnitude(luma, 1)
+    assert edges[steep > np.quantile(steep, 0.95)].mean() > 3 * edges[steep < np.quantile(steep, 0.5)].mean()
