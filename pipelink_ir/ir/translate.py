@@ -190,7 +190,7 @@ class Translator:
         if to is I64:
             return p
         if expr.saturate:
-            return polynomial.extremum("min", (polynomial.extremum("max", (p, const(to.lowest))), const(to.highest)))
+            return self._extreme("min", [self._extreme("max", [p, const(to.lowest)]), const(to.highest)])
         lo, hi = self.range(p)
         if lo is not None and hi is not None and to.lowest <= lo and hi <= to.highest:
             return p
@@ -294,22 +294,35 @@ class Translator:
 
     def _extremum(self, expr: Apply) -> Poly | None:
         args = self._args(expr)
-        return None if args is None else polynomial.extremum("min" if expr.fn in ("min", "fmin") else "max", args)
+        return None if args is None else self._extreme("min" if expr.fn in ("min", "fmin") else "max", args)
+
+    def _extreme(self, kind: str, args: list[Poly]) -> Poly:
+        """The `min` or `max` of the arguments, without those that their intervals rule out."""
+        kept: list[Poly] = []
+        for p in args:
+            if not any(self._surely(q, p, kind) for q in kept):
+                kept = [q for q in kept if not self._surely(p, q, kind)] + [p]
+        return polynomial.extremum(kind, kept)
+
+    def _surely(self, p: Poly, q: Poly, kind: str) -> bool:
+        """Whether p decides over q."""
+        lo, hi = self.range(p - q)
+        return hi is not None and hi <= 0 if kind == "min" else lo is not None and lo >= 0
 
     def _clamp(self, expr: Apply) -> Poly | None:
         args = self._args(expr)
-        return None if args is None else polynomial.extremum("min", (polynomial.extremum("max", args[:2]), args[2]))
+        return None if args is None else self._extreme("min", [self._extreme("max", args[:2]), args[2]])
 
     def _abs(self, expr: Apply) -> Poly | None:
         args = self._args(expr)
-        return None if args is None else polynomial.extremum("max", (args[0], -args[0]))
+        return None if args is None else self._extreme("max", [args[0], -args[0]])
 
     def _same(self, expr: Apply) -> Poly | None:
         return self.integer(expr.args[0])
 
     def _sign(self, expr: Apply) -> Poly | None:
         p = self.integer(expr.args[0])
-        return None if p is None else polynomial.extremum("min", (polynomial.extremum("max", (p, const(-1))), polynomial.ONE))
+        return None if p is None else self._extreme("min", [self._extreme("max", [p, const(-1)]), polynomial.ONE])
 
     def _select(self, expr: Apply) -> Poly | None:
         condition, a, b = expr.args
