@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from pipelink_ir.backends.reference.frame import Array
-from pipelink_ir.backends.reference.interpreter import evaluate_scalar, execution_error, run_operator
+from pipelink_ir.backends.reference.interpreter import Interpreter, evaluate_scalar, execution_error
 from pipelink_ir.grammar.printer import print_module
 from pipelink_ir.ir import scalar
 from pipelink_ir.ir.diagnostics import Diagnostic, ExecutionError, ProgramError, Report, internal_error
@@ -42,6 +42,9 @@ class _Scope:
 
 class ReferenceExecutable:
     """Implements `backends.interface.Executable`. `typed` gives the typed form of a compute operator."""
+
+    interpreter: ClassVar[type[Interpreter]] = Interpreter
+    """What interprets an operator: tests put one in that computes with intervals."""
 
     def __init__(self, module: Module, pipeline: str, typed: Callable[[Operator], TypedOperator], float64: bool = False) -> None:
         found = next((p for p in module.pipelines if p.name == pipeline), None)
@@ -161,7 +164,7 @@ class ReferenceExecutable:
         _bind_dims(op.operands, [a.shape for a in args], inner.dims, "PL6101", node.op_span)
         self._bind_attributes(op.attributes, {a.name: a.default for a in op.attributes if a.default is not None and a.name not in given}, {}, inner, inner)
         if op.graph is None:
-            return run_operator(self._typed(op), inner.dims, inner.scalars, inner.edges, wide=self.float64)
+            return self.interpreter(self._typed(op), inner.dims, inner.scalars, inner.edges, self.float64).run()
         self._run(op.graph.nodes, op.results, inner)
         return inner.edges
 
