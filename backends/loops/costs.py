@@ -32,12 +32,19 @@ class Plan:
 
     place: dict[str, str]
     steps: tuple[Step, ...]
+    roots: dict[str, str]
+    """For each tensor that is kept a row at a time, the stored tensor of whose rows it is a part."""
 
     def place_of(self, tensor: str) -> str:
         return self.place[tensor]
 
     def inline(self, tensor: str) -> bool:
+        """Whether a tensor is evaluated where it is read."""
         return self.place[tensor] == "inline"
+
+    def local(self, tensor: str) -> bool:
+        """Whether the kernel that reads a tensor computes it itself: what it reads in turn is read by that kernel."""
+        return self.place[tensor] in ("inline", "row")
 
 
 class Costs:

@@ -13,7 +13,7 @@ from pipelink_ir.backends.loops.costs import Plan, looping
 from pipelink_ir.backends.loops.counts import known
 from pipelink_ir.backends.loops.emit import Atom, i64, key_of
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
-from pipelink_ir.backends.loops.reads import address, no_hole, nothing_to_read
+from pipelink_ir.backends.loops.reads import address, no_hole, nothing_to_read, row_address
 from pipelink_ir.backends.loops.rows import SHARE, STRETCH, Lane, Sum, sums_of, write
 from pipelink_ir.backends.loops.split import edges, interior, running, split, trial
 from pipelink_ir.backends.loops.uses import Lin, Uses, uses_of
@@ -53,8 +53,10 @@ class Nest:
         self.lo, self.e = lo, lo.e
         self.jobs = [_without_first_holes(t, p) for t, p in jobs] if len(jobs) == 1 else jobs
         self.axes = [self._axis(a) for a in self.jobs[0][1].axes]
-        self.heavy = any(heavy(lo.op, lo.plan.inline, p) for _, p in self.jobs)
-        self.uses = [uses_of(p, lo.op.tensors, lo.plan.inline, lo.chosen) for _, p in self.jobs]
+        self.heavy = any(heavy(lo.op, lo.plan.local, p) for _, p in self.jobs)
+        self.uses = [uses_of(p, lo.op.tensors, lo.plan.local, lo.chosen) for _, p in self.jobs]
+        written = {t.name for t, _ in self.jobs}
+        self.rows = [lo.op.tensors[n] for g in lo.op.order for n in g.tensors if lo.plan.roots.get(n) in written]
         for tensor, p in self.jobs:
             for k, a in enumerate(p.axes):
                 self._fill(lo.extent(a.lo or IntLit(0, dtype=I64), a.hi))
@@ -80,8 +82,8 @@ class Nest:
         if sums:
             self._accumulated(sums)
             return
-        flat = 1 if self.heavy else self._flat_suffix()
-        short = not self.heavy and flat == 1 and len(axes) > 1 and isinstance(axes[-1].n, form.Const) and 1 <= int(axes[-1].n.value) <= SHORT
+        flat = 1 if self.heavy or self.rows else self._flat_suffix()
+        short = not self.heavy and not self.rows and flat == 1 and len(axes) > 1 and isinstance(axes[-1].n, form.Const) and 1 <= int(axes[-1].n.value) <= SHORT
         inner = flat if flat > 1 else 2 if short else 1
         outer = axes[:-inner]
         if not outer and self.heavy:
@@ -90,7 +92,7 @@ class Nest:
         if outer:
             with e.loop(self._hint(outer), i64(0), self._turns(outer), kind="parallel") as p:
                 at = self._unravel(outer, p)
-                self._readable(lambda: self.element(at) if len(outer) == len(axes) else row(at, axes[len(outer):], None))
+                self._readable(lambda: self.element(at) if len(outer) == len(axes) else self._with_rows(at, lambda: row(at, axes[len(outer):], None)))
             return
         total = self._total(axes) if flat > 1 else axes[0].n
         chunks = e.op("floordiv", e.op("+", self._guarded(total, axes), i64(CHUNK - 1)), i64(CHUNK))
@@ -190,13 +192,19 @@ class Nest:
                 body(j, k + 1, (*done, i))
         return body
 
+    def _with_rows(self, at: list[Atom], body: Callable[[], None]) -> None:
+        """`body` after the rows of locals that are kept a row at a time."""
+        for t in self.rows:
+            fill_row(self.lo, t, at)
+        body()
+
     # ----------------------------------------------------------------------------------------------------- accumulated rows
 
     def _accumulated(self, sums: list[Sum]) -> None:
         """Rows whose reductions are accumulated for a whole stretch; see `rows.py`."""
         e, outer, row = self.e, self.axes[:-1], self.axes[-1]
         free = [k for k in range(len(outer)) if any(k in s.free_axes(len(self.axes)) for s in sums)]
-        shared = free[-1] if free and all(s.reduce.where is None for s in sums) and known_size(outer[free[-1]].n) != 1 else None
+        shared = free[-1] if free and not self.rows and all(s.reduce.where is None for s in sums) and known_size(outer[free[-1]].n) != 1 else None
         if not outer:
             turns = e.op("floordiv", e.op("+", e.op("max", row.n, i64(0)), i64(STRETCH - 1)), i64(STRETCH))
             with e.loop(f"{row.name}_stretch", i64(0), turns, kind="parallel") as p:
@@ -211,7 +219,7 @@ class Nest:
         turns = self._guarded(self._total(blocked), [*outer, row])
         with e.loop(self._hint(outer), i64(0), turns, kind="parallel") as p:
             at = self._unravel(blocked, p)
-            self._readable(lambda: self._stretch(sums, at, shared, row.lo, e.op("+", row.lo, row.n)))
+            self._readable(lambda: self._with_rows(at, lambda: self._stretch(sums, at, shared, row.lo, e.op("+", row.lo, row.n))))
 
     def _stretch(self, sums: list[Sum], at: list[Atom], shared: int | None, begin: Atom, end: Atom) -> None:
         """One row, or the few rows that share a pass: `at` has the number of the block along the shared axis."""
@@ -295,6 +303,34 @@ class Nest:
             if not j and alone and access[axis] == "border" and not lin.only(name):
                 return False
         return all(access[a] in ("inside", "guarded", "border") for a in used)
+
+
+def fill_row(lo: Lowering, t: Tensor, at: list[Atom]) -> None:
+    """Computes the part of a local that belongs to a row into scratch."""
+    e, piece = lo.e, t.pieces[0]
+    rest = range(len(at), len(t.shape))
+    size: Atom = i64(1)
+    for k in rest:
+        size = e.op("*", size, e.op("max", lo.extent(*t.shape[k]), i64(0)))
+    name = e.fresh(t.name)
+    e.raw(form.Alloc(name, t.dtype, size))
+    plain, sure = not heavy(lo.op, lo.plan.local, piece), all(lo.is_full(lo.extent(*t.shape[k])) for k in rest)
+
+    def loops(places: list[Atom]) -> None:
+        k = len(places)
+        if k == len(t.shape):
+            env = Env({a.index: i for a, i in zip(piece.axes, places, strict=True)})
+            e.raw(form.Store(name, row_address(lo, t, places[len(at):]), e.convert(lo.value(piece.value, env), t.dtype), t.dtype))
+            return
+        first, last = (lo.index(x, lo.root) for x in t.shape[k])
+        if k + 1 == len(t.shape):
+            split(lo, piece.axes[k].index, first, last, lambda i: loops([*places, i]), plain, sure)
+            return
+        with e.loop(piece.axes[k].index, first, last) as i:
+            loops([*places, i])
+
+    loops(list(at))
+    e.remember(("row", t.name, tuple(map(key_of, at))), name)
 
 
 def known_size(n: Atom) -> int | None:

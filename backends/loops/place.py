@@ -1,8 +1,9 @@
 """Where each local lives, and what is computed in one go: the default schedule.
 
-A local is evaluated where it is read (`inline`) unless that means more work than computing it once into a buffer and loading it. Work is counted as cost times
-the number of evaluations, which takes into account that what does not depend on inner loops is computed outside them. `schedule { %x { place = … } }` decides
-instead where it is written. What may fail at run time is always inline: elsewhere a place that nobody reads could fail.
+A local is evaluated where it is read (`inline`) unless that means more work than computing it once and loading it: for a row of the one kernel that reads it,
+into scratch (`row`), or as a whole into a buffer (`buffer`). Work is counted as cost times the number of evaluations, which takes into account that what does
+not depend on inner loops is computed outside them. `schedule { %x { place = … } }` decides instead where it is written. What may fail at run time is always
+inline: elsewhere a place that nobody reads could fail.
 """
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from pipelink_ir.backends.loops.costs import STORED, Costs, Plan, looping
-from pipelink_ir.backends.loops.counts import GUESS, guess, known, names, ranges_of, unrolled
+from pipelink_ir.backends.loops.counts import GUESS, count, guess, known, names, ranges_of, unrolled
 from pipelink_ir.backends.loops.steps import steps
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.functions import REDUCTIONS
@@ -34,16 +35,19 @@ class Context:
     extents: tuple[float, ...]
     outer: int
     axes: tuple[frozenset[int], ...]
-    depth: int = 0
-    keys: tuple[int, ...] = ()
+    depth: int
+    keys: tuple[int, ...]
     """What tells reads at different indices apart, for each axis: equal reads share one evaluation."""
+    root: str
+    """The stored tensor whose kernel this is."""
 
 
 @dataclass(slots=True)
 class _Planner:
     op: TypedOperator
     place: dict[str, str] = field(default_factory=dict)
-    contexts: dict[str, dict[Context, None]] = field(default_factory=dict)
+    contexts: dict[str, dict[tuple[str, tuple[int, ...]], Context]] = field(default_factory=dict)
+    roots: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> Plan:
         for t in self.op.tensors.values():
@@ -54,10 +58,10 @@ class _Planner:
         for group in reversed(self.op.order):
             for name in reversed(group.tensors):
                 t = self.op.tensors[name]
-                if t.kind == "local" and name not in ring and self._inline(t, costs, name in fails):
-                    self.place[name] = "inline"
+                if t.kind == "local" and name not in ring:
+                    self.place[name] = self._best(t, costs, name in fails)
                 self._spread(t)
-        return Plan(self.place, steps(self.op, self.place))
+        return Plan(self.place, steps(self.op, self.place), self.roots)
 
     # ------------------------------------------------------------------------------------------------------------------ costs
 
@@ -71,23 +75,40 @@ class _Planner:
                     out.add(name)
         return out
 
-    def _inline(self, t: Tensor, costs: Costs, fails: bool) -> bool:
+    def _best(self, t: Tensor, costs: Costs, fails: bool) -> str:
         asked = self._asked(t)
-        contexts = list(self.contexts.get(t.name, {}))
-        if fails:
-            return True
+        contexts = list(self.contexts.get(t.name, {}).values())
+        if fails or not contexts:
+            return "inline"
         if asked is not None:
-            return asked == "inline"
-        if not contexts or len(contexts) > _CONTEXTS or max(c.depth for c in contexts) >= _DEEPEST:
-            return not contexts
+            return asked
+        if len(contexts) > _CONTEXTS or max(c.depth for c in contexts) >= _DEEPEST:
+            return "buffer"
         cost = sum(costs.of(p.value) for p in t.pieces)
         loops = any(looping(p.value) for p in t.pieces)
         elements = prod(_extent(t, k) for k in range(len(t.shape)))
         evaluations = sum(_evaluations(c, loops) for c in contexts)
         # A buffer of the size of the results goes through memory; rows and tables stay in the cache.
         traffic = 20.0 if elements >= GUESS * GUESS else 2.0
-        stored = elements * (cost + traffic) + evaluations * STORED + _LAUNCH
-        return cost * evaluations <= stored
+        work = {"inline": cost * evaluations, "buffer": elements * (cost + traffic) + evaluations * STORED + _LAUNCH}
+        root = self._row_of(t, contexts)
+        if root is not None:
+            work["row"] = elements * (cost + 2.0) + evaluations * STORED
+        best = min(work, key=lambda w: work[w])
+        if best == "row" and root is not None:
+            self.roots[t.name] = root
+        return best
+
+    def _row_of(self, t: Tensor, contexts: list[Context]) -> str | None:
+        """The stored tensor of whose rows this is a part: it is read in that kernel alone, always at the row that is being computed."""
+        root = self.op.tensors[contexts[0].root]
+        outer = len(root.shape) - 1
+        last = count(root.pieces[0].axes[-1]) if outer >= 1 else 0
+        if outer < 1 or len(t.shape) <= outer or len(root.pieces) != 1 or len(t.pieces) != 1 or (last is not None and last < 8):
+            return None
+        row = tuple(hash((root.name, k)) for k in range(outer))
+        alike = all(c.root == root.name and c.keys[:outer] == row for c in contexts) and t.shape[:outer] == root.shape[:outer]
+        return root.name if alike and not any(root.name in g.tensors for g in self.op.order if g.recurrence) else None
 
     def _asked(self, t: Tensor) -> str | None:
         found = contracts.setting(self.op.op, "schedule", "place", t.name)
@@ -100,22 +121,24 @@ class _Planner:
         """Notes where the locals that `t` reads are evaluated."""
         rank = len(t.shape)
         if self.place[t.name] == "inline":
-            around = list(self.contexts.get(t.name, {}))
+            around = list(self.contexts.get(t.name, {}).values())
         else:
             extents = tuple(_extent(t, k) for k in range(rank))
-            around = [Context(extents, max(1, rank - 1) if rank else 0, tuple(frozenset((k,)) for k in range(rank)),
-                              keys=tuple(hash((t.name, k)) for k in range(rank)))]
+            root = self.roots.get(t.name, t.name)
+            outer = len(self.op.tensors[root].shape) - 1 if root != t.name else max(1, rank - 1) if rank else 0
+            keys = tuple(hash((root if k < outer else t.name, k)) for k in range(rank))
+            around = [Context(extents, outer, tuple(frozenset((k,)) for k in range(rank)), 0, keys, root)]
         for piece in t.pieces:
             for c in around:
                 extents = c.extents[:max(_deepest(c) + 1, c.outer)] if self.place[t.name] == "inline" else c.extents
-                inner = Context(extents, c.outer, c.axes, c.depth + 1, c.keys)
+                inner = Context(extents, c.outer, c.axes, c.depth + 1, c.keys, c.root)
                 self._walk(piece.value, inner, {a.index: (used, key) for a, used, key in zip(piece.axes, c.axes, c.keys, strict=True)})
 
     def _walk(self, x: Expr, c: Context, env: Names) -> None:
         if isinstance(x, Read) and self.op.tensors[x.tensor].kind == "local":
             axes = tuple(frozenset[int]().union(*(env[n][0] for n in names(i) if n in env)) for i in x.indices)
-            at = Context(c.extents, c.outer, axes, c.depth, tuple(_key(i, env) for i in x.indices))
-            self.contexts.setdefault(x.tensor, {})[at] = None
+            at = Context(c.extents, c.outer, axes, c.depth, tuple(_key(i, env) for i in x.indices), c.root)
+            self.contexts.setdefault(x.tensor, {}).setdefault((at.root, at.keys), at)
         if isinstance(x, Reduce):
             # A reduction stands outside the loops on whose indices it does not depend.
             used = [d for n in names(x) if n in env for d in env[n][0]]
@@ -126,7 +149,7 @@ class _Planner:
                 key = hash((r.index, r.lo, r.hi)) if unrolled(x) else hash(id(r))
                 inner[r.index] = (frozenset((len(extents),)), key)
                 extents = (*extents, guess(r))
-            c, env = Context(extents, c.outer, c.axes, c.depth, c.keys), inner
+            c, env = Context(extents, c.outer, c.axes, c.depth, c.keys, c.root), inner
         for part in children(x):
             self._walk(part, c, env)
 

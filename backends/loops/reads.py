@@ -1,11 +1,14 @@
 """Reads: addresses, borders, run-time checks, and locals that are evaluated where they are read."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.borders import inside, mapped, outside
 from pipelink_ir.backends.loops.emit import Affine, Atom, i64, key_of
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.lower import Env, Lowering, Need
+from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import I64
 from pipelink_ir.ir.nodes import Read
 from pipelink_ir.ir.source import Span
@@ -148,6 +151,12 @@ def _at(lo: Lowering, t: Tensor, at: tuple[Atom, ...]) -> Atom:
     found = lo.e.find(("stored", t.name, tuple(map(key_of, at))))
     if found is not None:
         return found  # type: ignore[no-any-return]
+    if lo.plan.place_of(t.name) == "row":
+        outer = len(lo.op.tensors[lo.plan.roots[t.name]].shape) - 1
+        scratch = lo.e.find(("row", t.name, tuple(map(key_of, at[:outer]))))
+        if scratch is None:
+            internal_error(f"the row of '%{t.name}' that is read is not the one that was computed")
+        return lo.e.load(scratch, row_address(lo, t, at[outer:]), t.dtype, False, t.name.rsplit(".", 1)[-1])
     return lo.e.load(lo.buffer(t), address(lo, t, at), t.dtype, t.name not in lo.written, t.name.rsplit(".", 1)[-1])
 
 
@@ -218,6 +227,17 @@ def address(lo: Lowering, t: Tensor, at: tuple[Atom, ...]) -> Atom:
         total = e.op("+", total, times(lo, e.op("-", at[k], low(lo, t, k)), stride))
         if k:
             stride = e.op("*", stride, extent(lo, t, k), hint="stride")
+    return total
+
+
+def row_address(lo: Lowering, t: Tensor, at: Sequence[Atom]) -> Atom:
+    """The element of scratch that holds the last axes of a tensor."""
+    e = lo.e
+    total: Atom = i64(0)
+    stride: Atom = i64(1)
+    for k in reversed(range(len(t.shape) - len(at), len(t.shape))):
+        total = e.op("+", total, times(lo, e.op("-", at[k - len(t.shape)], low(lo, t, k)), stride))
+        stride = e.op("*", stride, extent(lo, t, k), hint="stride")
     return total
 
 

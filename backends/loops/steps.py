@@ -30,7 +30,7 @@ def steps(op: TypedOperator, place: Mapping[str, str]) -> tuple[Step, ...]:
     where: dict[str, int] = {}
 
     def inline(name: str) -> bool:
-        return place[name] == "inline"
+        return place[name] in ("inline", "row")
 
     for group in op.order:
         stored = [op.tensors[n] for n in group.tensors if place[n] == "buffer"]

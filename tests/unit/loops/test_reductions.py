@@ -128,6 +128,85 @@ def test_invariant_reductions_run_once_a_row() -> None:
     np.testing.assert_allclose(results(text, x=x)["y"], np.exp(wide - wide.max(1, keepdims=True)), rtol=1e-6)
 
 
+def test_a_row_of_a_local_is_kept_in_scratch() -> None:
+    text = op("%x: tensor<NxKxf32> -> %y: tensor<NxKxf32>",
+              "%m[n] = max[k < K](%x[n, k]) %e[n, k] = exp(%x[n, k] - %m[n]) %s[n] = sum[k < K](%e[n, k]) %y[n, k] = %e[n, k] / %s[n]")
+    p = program(text)
+    assert len(p.kernels) == 1
+    assert not p.temporaries
+    assert program_text(p).count("exp(") == 1
+    x = RNG.normal(size=(3, 50)).astype(np.float32)
+    e = np.exp(x.astype(np.float64))
+    np.testing.assert_allclose(results(text, x=x)["y"], e / e.sum(1, keepdims=True), rtol=1e-5)
+
+
+@pytest.mark.parametrize("keys", [0, 1, 5])
+def test_attention_with_and_without_keys(keys: int) -> None:
+    q, k, v = (RNG.normal(size=s).astype(np.float32) for s in ((2, 6, 4), (2, keys, 4), (2, keys, 9)))
+    text = op("%q: tensor<BxSxDxf32>, %k: tensor<BxLxDxf32>, %v: tensor<BxLxExf32>, %g: tensor<Lxf32> -> %o: tensor<BxSxExf32>",
+              "%s[b, i, j] = sum[d < D](%q[b, i, d] * %k[b, j, d]) * %g[0 * j] %m[b, i] = max[j < L](%s[b, i, j]) "
+              "%p[b, i, j] = exp(%s[b, i, j] - %m[b, i]) %o[b, i, e] = sum[j < L](%p[b, i, j] * %v[b, j, e]) / sum[j < L](%p[b, i, j])")
+    made = results(text, q=q, k=k, v=v, g=np.ones(keys, np.float32))["o"]
+    with np.errstate(all="ignore"):
+        s = np.einsum("bid,bjd->bij", q.astype(np.float64), k)
+        p = np.exp(s - s.max(2, keepdims=True, initial=-np.inf))
+        want = np.einsum("bij,bje->bie", p, v) / p.sum(2, keepdims=True)
+    np.testing.assert_allclose(made, want, rtol=1e-5, atol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------------------- accumulated rows
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 8), (3, 5, 9), (4, 300, 16), (9, 7, 260), (5, 0, 12), (0, 3, 9), (3, 3, 0)])
+def test_products_of_matrices(shape: tuple[int, int, int]) -> None:
+    m, k, n = shape
+    x, w, b = (RNG.normal(size=s).astype(np.float32) for s in ((m, k), (k, n), (n,)))
+    text = op("%x: tensor<MxKxf32>, %w: tensor<KxNxf32>, %b: tensor<Nxf32> -> %y: tensor<MxNxf32>",
+              "%h[i, j] = sum[k < K](%x[i, k] * %w[k, j]) + %b[j] %y[i, j] = max(%h[i, j], 0) - %h[i, j] / 2")
+    assert "fma(" in program_text(program(text))
+    h = x.astype(np.float64) @ w + b
+    np.testing.assert_allclose(results(text, x=x, w=w, b=b)["y"], np.maximum(h, 0) - h / 2, rtol=1e-5, atol=1e-4)
+    exact = op("%x: tensor<MxKxf32>, %w: tensor<KxNxf32> -> %y: tensor<MxNxf32>", "%y[i, j] = sum[k < K](%x[i, k] * %w[k, j])",
+               "compile { accuracy = exact }")
+    assert "fma(" not in program_text(program(exact))
+    np.testing.assert_allclose(results(exact, x=x, w=w)["y"], h - b, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["sum", "max", "min", "mean", "prod"])
+def test_along_the_first_axis(kind: str) -> None:
+    x = RNG.normal(size=(40, 300)).astype(np.float32)
+    text = op("%x: tensor<NxKxf32> -> %y: tensor<Kxf32>", f"%y[k] = {kind}[n < N](%x[n, k])")
+    np.testing.assert_allclose(results(text, x=x)["y"], getattr(np, kind)(x.astype(np.float64), 0), rtol=1e-5, atol=1e-5)
+    empty = results(text, x=x[:0])["y"]
+    np.testing.assert_array_equal(empty, np.full(300, {"sum": 0, "prod": 1, "max": -np.inf, "min": np.inf, "mean": np.nan}[kind], np.float32))
+
+
+def test_convolution_shares_its_input_among_output_channels() -> None:
+    x, k = RNG.normal(size=(2, 3, 6, 11)).astype(np.float32), RNG.normal(size=(5, 3, 3, 3)).astype(np.float32)
+    text = op("%x: tensor<NxCxHxWxf32>, %k: tensor<OxCx3x3xf32> -> %y: tensor<NxOxHxWxf32>",
+              "%y[n, o, h, w] = sum[c < C, dy < 3, dx < 3](%x[n, c, h + dy - 1, w + dx - 1] * %k[o, c, dy, dx])", "memory { border = constant(0) }")
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    np.testing.assert_allclose(results(text, x=x, k=k)["y"], np.einsum("nchwij,ocij->nohw", windows, k), rtol=1e-4, atol=1e-5)
+
+
+def test_filters_of_accumulated_rows() -> None:
+    x, i = RNG.normal(size=(20, 30)).astype(np.float32), RNG.integers(0, 4, 20).astype(np.int32)
+    text = op("%x: tensor<NxKxf32>, %i: tensor<Nxi32>, V: dim -> %a: tensor<VxKxf32>, %b: tensor<VxKxf32>",
+              "%a[v, k] = sum[n < N where %i[n] == v](%x[n, k]) %b[v, k] = max[n < N where %x[n, k] > v](%x[n, k])")
+    out = results(text, {"V": 4}, x=x, i=i)
+    np.testing.assert_allclose(out["a"], [x[i == v].astype(np.float64).sum(0) for v in range(4)], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(out["b"], [np.where(x > v, x, -np.inf).max(0) for v in range(4)])
+
+
+def test_an_accumulated_sum_read_away_from_its_place() -> None:
+    x = RNG.normal(size=(12, 20)).astype(np.float32)
+    text = op("%x: tensor<NxKxf32> -> %y: tensor<Kxf32>",
+              "%s[k] = sum[n < N](%x[n, k]) %y[k] = select(k >= 1, %s[k - 1], 0) + %s[k]", "schedule { %s { place = inline } }")
+    s = x.astype(np.float64).sum(0)
+    np.testing.assert_allclose(results(text, x=x)["y"], s + np.concatenate([[0], s[:-1]]), rtol=1e-5, atol=1e-5)
+
+
 # -------------------------------------------------------------------------------------------------------------------------- ranks
 
 
