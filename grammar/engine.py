@@ -21,6 +21,7 @@ from lark.lexer import Lexer, PatternStr
 
 from pipelink_ir.grammar.builder import shared_builder
 from pipelink_ir.grammar.tokens import Token
+from pipelink_ir.ir import environment
 from pipelink_ir.ir.functions import RESERVED
 
 GRAMMAR_FILE = Path(__file__).with_name("plir.lark")
@@ -67,23 +68,14 @@ def terminal_names() -> dict[str, str]:
     return literal_terminals(engine().terminals)
 
 
-def _cache_file(grammar: str) -> Path | None:
-    """Where the tables of this grammar are kept; None where there is no home."""
+def _cache_file(grammar: str) -> Path:
+    """Where the tables of this grammar are kept."""
     key = "\0".join((grammar, lark.__version__, sys.version, __name__))
     name = f"grammar-{hashlib.sha256(key.encode()).hexdigest()[:32]}.bin"
-    if folder := os.environ.get("PIPELINK_CACHE_DIR"):
-        return Path(folder) / name
-    if folder := os.environ.get("XDG_CACHE_HOME"):
-        return Path(folder) / "pipelink" / name
-    try:
-        return Path.home() / ".cache" / "pipelink" / name
-    except RuntimeError:
-        return None
+    return environment.cache_dir() / name
 
 
-def _load(path: Path | None) -> lark.Lark | None:
-    if path is None:
-        return None
+def _load(path: Path) -> lark.Lark | None:
     try:
         data = path.read_bytes()
         digest, body = data[:32], data[32:]
@@ -94,10 +86,8 @@ def _load(path: Path | None) -> lark.Lark | None:
         return None
 
 
-def _store(path: Path | None, parser: lark.Lark) -> None:
+def _store(path: Path, parser: lark.Lark) -> None:
     """Write the tables beside their place and move them there, so that a reader never sees a part of them."""
-    if path is None:
-        return
     buffer = io.BytesIO()
     parser.save(buffer)
     body = buffer.getvalue()
