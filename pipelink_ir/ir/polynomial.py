@@ -170,7 +170,7 @@ def divide(a: Poly, b: Poly) -> tuple[Poly, Poly]:
         if not rest.terms:
             break
         m, c = min(rest.terms.items(), key=_order)
-        left = _without(m, lead)
+        left = without(m, lead)
         if left is None or c % by:
             kept, rest = kept + Poly({m: c}), rest - Poly({m: c})
             continue
@@ -179,7 +179,7 @@ def divide(a: Poly, b: Poly) -> tuple[Poly, Poly]:
     return quotient, kept + rest
 
 
-def _without(m: Mono, n: Mono) -> Mono | None:
+def without(m: Mono, n: Mono) -> Mono | None:
     """m / n, None if n does not divide m."""
     left = list(m)
     for a in n:

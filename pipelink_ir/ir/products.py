@@ -73,9 +73,11 @@ def products(rows: list[Poly], lowest: Callable[[Poly], int | None]) -> list[Pol
     while wanted and len(out) < MOST:
         m = wanted.pop(0)
         for atom, rest in _splits(m):
-            if any((lo := lowest(Poly({(a,): 1}))) is None or lo < 0 for a in rest):
+            lows = [lowest(Poly({(a,): 1})) for a in rest]
+            if any(lo is None or lo < 0 for lo in lows):
                 continue
-            factor = Poly({rest: 1})
+            # of a single factor W >= 1, W - 1 is the stronger one
+            factor = Poly({rest: 1}).shift(-(lows[0] or 0)) if len(rest) == 1 else Poly({rest: 1})
             for row in rows:
                 if (atom,) not in row.terms:
                     continue

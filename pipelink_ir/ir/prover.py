@@ -54,6 +54,7 @@ class Facts:
         try:
             for cond, holds in conditions:
                 system.assume(cond, holds)
+            system.settle()
         except RecursionError:
             return self
         return self._with(system)

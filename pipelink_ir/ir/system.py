@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pipelink_ir.ir import linear, polynomial
 from pipelink_ir.ir.nodes import Apply, Cast, Const, Expr, Read
-from pipelink_ir.ir.polynomial import Atom, Mono, Poly, of_atom
+from pipelink_ir.ir.polynomial import Atom, Mono, Poly, of_atom, without
 from pipelink_ir.ir.products import connected, products, with_equations
 from pipelink_ir.ir.translate import COMPARISONS, NEGATED, UNBOUNDED, Interval, Translator
 
@@ -32,6 +32,15 @@ class Clause:
     atom: Atom | None = None
 
 
+LIMITS = 4
+"""Limits that are tried for a quotient."""
+
+REMAINDERS = 4
+"""Divisors up to this one are split into the cases of the remainder, when nothing else helps."""
+
+SPLITS = 2
+"""How many divisions are split."""
+
 PROPAGATE = 40
 """Steps of bound propagation after a new row."""
 
@@ -39,7 +48,7 @@ PROPAGATE = 40
 class System:
     """The state. Mutable while it is built; `copy` is cheap."""
 
-    __slots__ = ("_noted", "bounds", "clauses", "define", "false", "interval", "reals", "rows", "seen", "translate", "values")
+    __slots__ = ("_noted", "bounds", "clauses", "define", "false", "interval", "reals", "rows", "seen", "split", "translate", "values")
 
     def __init__(self, define: Definition | None = None, interval: DataInterval | None = None, reals: Container[str] = ()) -> None:
         self.rows: list[Poly] = []
@@ -50,6 +59,8 @@ class System:
         """Names that an equation makes superfluous."""
         self.seen: dict[Poly | Atom, None] = {}
         """Rows that are there and atoms whose definitions are."""
+        self.split: tuple[Atom, ...] = ()
+        """Divisions whose remainders are told apart."""
         self.false = False
         self.define = define
         self.interval = interval
@@ -62,7 +73,7 @@ class System:
         out = System(self.define, self.interval, self.reals)
         out.rows, out.clauses = list(self.rows), list(self.clauses)
         out.bounds, out.values, out.seen = dict(self.bounds), dict(self.values), dict(self.seen)
-        out.false, out._noted = self.false, set(self._noted)
+        out.split, out.false, out._noted = self.split, self.false, set(self._noted)
         return out
 
     # ------------------------------------------------------------------------------------------------- what a translation asks
@@ -252,10 +263,30 @@ class System:
             else:
                 self.assume(*item)
 
+    def settle(self) -> None:
+        """Drop alternatives that intervals exclude by now; the only one left is a fact."""
+        changed = True
+        while changed and not self.false:
+            changed = False
+            for clause in list(self.clauses):
+                left = tuple(a for a in clause.alternatives if not any(self._out_of_range(i) for i in a))
+                if len(left) == len(clause.alternatives):
+                    continue
+                self.clauses.remove(clause)
+                if len(left) > 1:
+                    self.clauses.append(Clause(left, clause.atom))
+                    continue
+                changed = True
+                self.false = self.false or not left
+                self.require_all(left[0] if left else ())
+
     def _excluded(self, item: Item) -> bool:
+        return self._out_of_range(item) or (isinstance(item, Poly) and self.excludes(item))
+
+    def _out_of_range(self, item: Item) -> bool:
         if isinstance(item, Poly):
             hi = self.translate.range(item)[1]
-            return (hi is not None and hi < 0) or self.excludes(item)
+            return hi is not None and hi < 0
         known = self.decide(item[0])
         return known is not None and known is not item[1]
 
@@ -287,11 +318,25 @@ class System:
         if b.constant is not None or self.positive(b):
             for row in _division(atom.kind, me, a, b):
                 self.require(row)
+            if atom.kind == "floordiv" and b.constant is None:
+                self._limit_quotient(me, b)
             return
         up = (b.shift(-1), *_division(atom.kind, me, a, b))
         zero = (b, -b, me, -me)
         down = ((-b).shift(-1), *_division(atom.kind, me, -a, -b, -1))
         self.require_one([up, zero, down], atom)
+
+    def _limit_quotient(self, me: Poly, b: Poly) -> None:
+        """(p floordiv W) < H where p < H * W: what a product with the divisor has besides it may be a limit."""
+        divisor = next(iter(b.terms))
+        if len(b.terms) > 1:
+            return
+        others = [rest for m in dict.fromkeys(m for r in self.rows for m in r.terms if len(m) > len(divisor))
+                  if (rest := without(m, divisor)) is not None and not any(a in me.atoms() for a in rest)]
+        for rest in others[:LIMITS]:
+            limit = Poly({rest: 1})
+            if self.excludes(me - limit):
+                self.require((limit - me).shift(-1))
 
     def _propagate(self, row: Poly) -> None:
         """Tighten the bounds of the row's atoms, and of those that depend on them, for a few steps."""
@@ -388,12 +433,16 @@ def inconsistent(system: System, focus: list[Poly] | None, budget: list[int]) ->
         return True
     clause = _next_clause(system, focus)
     if clause is None:
-        return False
+        clause = _remainders(system, focus)
+        if clause is None:
+            return False
+        system.clauses.append(clause)
     for alternative in clause.alternatives:
         branch = system.copy()
         branch.clauses.remove(clause)
         start = len(branch.rows)
         branch.require_all(alternative)
+        branch.settle()
         if not inconsistent(branch, None if focus is None else focus + branch.rows[start:], budget):
             return False
     return True
@@ -411,3 +460,18 @@ def _next_clause(system: System, focus: list[Poly] | None) -> Clause | None:
             return clause
     return None
 
+
+
+def _remainders(system: System, focus: list[Poly] | None) -> Clause | None:
+    """The cases of the remainder of a division by a small constant."""
+    if focus is None or len(system.split) >= SPLITS:
+        return None
+    for atom in dict.fromkeys(a for r in connected(system.rows, focus) for m in r.terms for a in m):
+        d = atom.args[1].constant if atom.kind == "floordiv" else None
+        if d is None or not 1 < d <= REMAINDERS:
+            continue
+        rest = atom.args[0] - of_atom(atom).times(d)
+        if atom not in system.split:
+            system.split = (*system.split, atom)
+            return Clause(tuple((rest.shift(-k), (-rest).shift(k)) for k in range(d)))
+    return None
