@@ -9,9 +9,9 @@ from pipelink_ir.ir.affine import normal
 from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
 from pipelink_ir.ir.dtypes import BOOL, DTYPES, DType
 from pipelink_ir.ir.nodes import Attribute, Cast, Const, Expr, FloatLit, IntLit, Items, Name, Operator, Value
-from pipelink_ir.ir.scalar import fold
+from pipelink_ir.ir.scalar import fold, literal
 from pipelink_ir.ir.source import Span
-from pipelink_ir.ir.walk import rebuild, substitute
+from pipelink_ir.ir.walk import rebuild, substitute, walk
 from pipelink_ir.passes.infer.expressions import Faulty, Scope, Unknown, coerce, settle, type_expr, type_index
 
 
@@ -113,13 +113,16 @@ def _scalar(a: Attribute, value: Expr, dtype: DType, scope: Scope, known: Mappin
     out = constant(substitute(typed, known))
     if out.dtype is not dtype.compute or dtype is not dtype.compute:
         out = constant(Cast(dtype.name, out, span=value.span, dtype=dtype.compute))
-    if isinstance(out, Const) and out.name in ("inf", "nan") and not isinstance(value, Const):
-        report.error("attribute", value.span, f"'{a.name}' would be {out.name}", note, "an attribute is finite")
-        raise Faulty
-    if isinstance(out, FloatLit) and not math.isfinite(out.value):
-        report.error("attribute", value.span, f"'{a.name}' would be {out.value}", note, "an attribute is finite")
+    if is_constant(out) and dtype.is_float and not _finite(out) and not (a.default is not None and any(isinstance(n, Const) for n in walk(a.default))):
+        report.error("attribute", value.span, f"'{a.name}' would not be finite as {dtype}", note,
+                     f"give a finite value; an attribute that may be infinite says so by its default, '{a.name}: {dtype} = -inf'")
         raise Faulty
     return out
+
+
+def _finite(e: Expr) -> bool:
+    """Whether a constant is finite once it is rounded to its dtype."""
+    return math.isfinite(float(literal(e)))
 
 
 def literal_of(e: Expr, dtype: str) -> Expr:
