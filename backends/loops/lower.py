@@ -99,6 +99,8 @@ class Lowering:
         self.offset: Atom = i64(0)
         self.full: set[str] = set()
         """Keys of extents that are at least 1 wherever this kernel's loops run."""
+        self.team: Callable[[Lowering, Reduce, Env], Any] | None = None
+        """In a kernel of blocks: writes a reduction, or sorts candidates, with all threads of the block; None where it cannot."""
         self.quietness = Quietness(op, plan, lambda lo, hi: self.is_full(self.extent(lo, hi)))
         self._keep: list[object] = []
 

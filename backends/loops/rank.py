@@ -127,7 +127,7 @@ def _order(lo: Lowering, x: Reduce, env: Env) -> Sorted:
     found = e.find(key)
     if found is None:
         with e.at_depth(e.outermost(e.depth_of(*bound.values()), loads=True)):
-            found = _sort(e, _gather(lo, x, env))
+            found = (lo.team and lo.team(lo, x, env)) or _sort(e, _gather(lo, x, env))
             e.remember(key, found)
     return found  # type: ignore[no-any-return]
 

@@ -85,6 +85,9 @@ def _live(body: form.Block) -> set[str]:
                 needs.setdefault(s.name, set()).update(own)
             elif isinstance(s, form.Combine):
                 for name in s.names:
+                    needs.setdefault(name, set()).update(own)
+            elif isinstance(s, form.Combine):
+                for name in s.names:
                     needs.setdefault(name, set()).update(own, s.names)
             elif isinstance(s, form.Store) and s.buffer in scratch:
                 needs.setdefault("%" + s.buffer, set()).update(own)
@@ -109,13 +112,15 @@ def _sweep(body: form.Block, live: set[str]) -> form.Block:
     for s in body:
         if isinstance(s, form.Let | form.Var | form.Assign) and s.name not in live:
             continue
+        if isinstance(s, form.Combine) and live.isdisjoint(s.names):
+            continue
         if isinstance(s, form.Combine) and not live.intersection(s.names):
             continue
         if (isinstance(s, form.Alloc) and "%" + s.name not in live) or (isinstance(s, form.Store) and "dead %" + s.buffer in live):
             continue
         if isinstance(s, form.For):
             inner = _sweep(s.body, live)
-            if inner or s.kind == "parallel":
+            if inner or s.kind in ("parallel", "grid", "block"):
                 out.append(form.For(s.var, s.lo, s.hi, s.step, inner, s.kind, s.vector and not any(isinstance(x, form.For) for x in inner)))
         elif isinstance(s, form.If):
             then, other = _sweep(s.then, live), _sweep(s.other, live)
