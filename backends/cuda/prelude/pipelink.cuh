@@ -1,0 +1,589 @@
+// What kernels stand on: those that PipeLink emits and those that users write. It needs no header of a toolkit.
+//
+// Three compilers read it: NVRTC (or nvcc), hipcc, and a host compiler that plays a GPU, with PIPELINK_EMULATED defined. Of the device it uses
+//     threadIdx.x  blockIdx.x  blockDim.x  gridDim.x  __syncthreads()  atomicCAS  __shared__
+// and the macros of the target that stand before this text (shuffles, shared memory of a size given at the launch). Where PIPELINK_PTX is 1, PTX and
+// intrinsics of CUDA are used; the other branch says the same in plain C++.
+#ifndef PIPELINK_CUH
+#define PIPELINK_CUH
+
+#if defined(__CUDA_ARCH__) && !defined(PIPELINK_EMULATED)
+#define PIPELINK_PTX 1
+#else
+#define PIPELINK_PTX 0
+#endif
+
+#ifdef PIPELINK_EMULATED
+#define PL_DEVICE static inline
+#define PL_MEMBER inline
+#define PL_MATH(name) __builtin_##name
+#else
+#define PL_DEVICE static __device__ __forceinline__
+#define PL_MEMBER __device__ __forceinline__
+#define PL_MATH(name) name
+#endif
+
+namespace pipelink {
+
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+namespace types {
+using u8 = unsigned char;
+using i8 = signed char;
+using u16 = unsigned short;
+using i16 = short;
+using i64 = long long;
+
+// Counts elements and iterations. 32 bits unless the sizes of a call need more: then the kernels are compiled a second time with PIPELINK_WIDE.
+#ifdef PIPELINK_WIDE
+using index_t = i64;
+#else
+using index_t = int;
+#endif
+}  // namespace types
+using namespace types;
+
+// ------------------------------------------------------------------------------------------------ where a thread stands
+
+PL_DEVICE int thread() { return int(threadIdx.x); }
+PL_DEVICE int threads() { return int(blockDim.x); }
+PL_DEVICE index_t block() { return index_t(blockIdx.x); }
+PL_DEVICE index_t blocks() { return index_t(gridDim.x); }
+PL_DEVICE index_t grid_thread() { return block() * threads() + thread(); }
+PL_DEVICE index_t grid_threads() { return blocks() * threads(); }
+// The one thread of a block that does what is done once.
+PL_DEVICE bool leader() { return threadIdx.x == 0; }
+
+// ------------------------------------------------------------------------------------------------------- bits, constants
+
+PL_DEVICE u32 bits(float x) {
+#if PIPELINK_PTX
+  return __float_as_uint(x);
+#else
+  u32 u;
+  __builtin_memcpy(&u, &x, 4);
+  return u;
+#endif
+}
+PL_DEVICE u64 bits(double x) {
+#if PIPELINK_PTX
+  return u64(__double_as_longlong(x));
+#else
+  u64 u;
+  __builtin_memcpy(&u, &x, 8);
+  return u;
+#endif
+}
+PL_DEVICE float from_bits(u32 u) {
+#if PIPELINK_PTX
+  return __uint_as_float(u);
+#else
+  float x;
+  __builtin_memcpy(&x, &u, 4);
+  return x;
+#endif
+}
+PL_DEVICE double from_bits(u64 u) {
+#if PIPELINK_PTX
+  return __longlong_as_double(i64(u));
+#else
+  double x;
+  __builtin_memcpy(&x, &u, 8);
+  return x;
+#endif
+}
+
+PL_DEVICE float inf() { return from_bits(0x7f800000u); }
+PL_DEVICE float nan() { return from_bits(0x7fc00000u); }
+PL_DEVICE double inf64() { return from_bits(0x7ff0000000000000ull); }
+PL_DEVICE double nan64() { return from_bits(0x7ff8000000000000ull); }
+
+PL_DEVICE bool isnan(float x) { return x != x; }
+PL_DEVICE bool isnan(double x) { return x != x; }
+PL_DEVICE bool isinf(float x) { return (bits(x) & 0x7fffffffu) == 0x7f800000u; }
+PL_DEVICE bool isinf(double x) { return (bits(x) & 0x7fffffffffffffffull) == 0x7ff0000000000000ull; }
+
+// ----------------------------------------------------------------------------------------------------------- narrow floats
+
+template <typename Wide> struct Layout;
+template <> struct Layout<float> { using Bits = u32; static constexpr int width = 32, fraction = 23, bias = 127; };
+template <> struct Layout<double> { using Bits = u64; static constexpr int width = 64, fraction = 52, bias = 1023; };
+
+// A float of fewer bits: its size, the bits of its fraction, its exponent bias, and the patterns without sign of its largest number, of what
+// lies beyond, and of NaN. Rounds once, to nearest even.
+template <int SIZE, int FRACTION, int BIAS, u32 LARGEST, u32 BEYOND, u32 NOT_A_NUMBER> struct Format {
+  template <typename Wide> static PL_MEMBER u32 narrow(Wide x) {
+    using Bits = typename Layout<Wide>::Bits;
+    constexpr int width = Layout<Wide>::width, fraction = Layout<Wide>::fraction, bias = Layout<Wide>::bias, drop = fraction - FRACTION;
+    constexpr Bits one = 1, infinity = (((one << (width - 1 - fraction)) - 1) << fraction);
+    const Bits u = bits(x), size = u & ~(one << (width - 1));
+    const u32 sign = u32(u >> (width - 1)) << (SIZE - 1);
+    if (size > infinity) return NOT_A_NUMBER | sign;
+    // Just under half of the last kept bit, plus that bit, then cut: half to even. The exponent follows by the carry.
+    const Bits rounded = (size + ((one << (drop - 1)) - 1) + ((size >> drop) & 1)) >> drop;
+    if (size == infinity || rounded > LARGEST + (Bits(bias - BIAS) << FRACTION)) return BEYOND | sign;
+    if (bias != BIAS && size < (Bits(1 - BIAS + bias) << fraction)) {
+      // Below the smallest normal number: adding a power of two whose last bit is the smallest step lets the adder round.
+      const Bits magic = Bits(1 - BIAS - FRACTION + fraction + bias) << fraction;
+      return u32(bits(from_bits(size) + from_bits(magic)) - magic) | sign;
+    }
+    return u32(rounded - (Bits(bias - BIAS) << FRACTION)) | sign;
+  }
+  static PL_MEMBER float widen(u32 pattern) {
+    const u32 size = pattern & ((1u << (SIZE - 1)) - 1), sign = (pattern >> (SIZE - 1)) << 31;
+    if (BIAS == 127) return from_bits(pattern << (32 - SIZE));
+    if (size > LARGEST) return from_bits((BEYOND != NOT_A_NUMBER && size == BEYOND ? 0x7f800000u : 0x7fc00000u) | sign);
+    // Read with the wrong bias it is too small by a power of two, subnormal numbers included.
+    const float placed = from_bits(size << (23 - FRACTION)) * from_bits(u32(127 - BIAS + 127) << 23);
+    return from_bits(bits(placed) | sign);
+  }
+};
+
+struct F16 : Format<16, 10, 15, 0x7bff, 0x7c00, 0x7e00> {
+#if PIPELINK_PTX
+  static PL_MEMBER u32 narrow(float x) {
+    u16 u;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(u) : "f"(x));
+    return u;
+  }
+  static PL_MEMBER u32 narrow(double x) {
+    u16 u;
+    asm("cvt.rn.f16.f64 %0, %1;" : "=h"(u) : "d"(x));
+    return u;
+  }
+  static PL_MEMBER float widen(u32 pattern) {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(u16(pattern)));
+    return x;
+  }
+#endif
+};
+struct BF16 : Format<16, 7, 127, 0x7f7f, 0x7f80, 0x7fc0> {
+#if PIPELINK_PTX
+#if __CUDA_ARCH__ >= 800
+  static PL_MEMBER u32 narrow(float x) {
+    u16 u;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(u) : "f"(x));
+    return u;
+  }
+  static PL_MEMBER u32 narrow(double x) { return Format::narrow(x); }
+#endif
+#endif
+};
+struct F8E4M3 : Format<8, 3, 7, 0x7e, 0x7f, 0x7f> {};
+struct F8E5M2 : Format<8, 2, 15, 0x7b, 0x7c, 0x7e> {};
+
+// An i64 as a double such that rounding that to fewer digits is as rounding the integer: bits that do not fit leave a mark in the last one.
+PL_DEVICE double odd_double(i64 x) {
+  const bool exact = x > -(i64(1) << 53) && x < (i64(1) << 53);
+  return double(exact ? x : (x & ~i64(0x7ff)) | ((x & 0x7ff) != 0 ? i64(0x800) : i64(0)));
+}
+
+// How a narrow float lies in memory. It becomes a float by itself, and is made of a number in one rounding.
+template <typename Rule, typename Bits> struct Narrow {
+  Bits pattern;
+  Narrow() = default;
+  explicit PL_MEMBER Narrow(float x) : pattern(Bits(Rule::narrow(x))) {}
+  explicit PL_MEMBER Narrow(double x) : pattern(Bits(Rule::narrow(x))) {}
+  explicit PL_MEMBER Narrow(int x) : Narrow(double(x)) {}
+  explicit PL_MEMBER Narrow(i64 x) : Narrow(odd_double(x)) {}
+  PL_MEMBER operator float() const { return Rule::widen(pattern); }
+};
+
+namespace types {
+using f16 = Narrow<F16, u16>;
+using bf16 = Narrow<BF16, u16>;
+using f8e4m3 = Narrow<F8E4M3, u8>;
+using f8e5m2 = Narrow<F8E5M2, u8>;
+}  // namespace types
+
+// ------------------------------------------------------------------------------------------------------- floats to integers
+
+// The fraction is dropped, what lies outside becomes the nearest integer inside, NaN becomes 0.
+PL_DEVICE int to_i32(float x) {
+#if PIPELINK_PTX
+  return x != x ? 0 : __float2int_rz(x);
+#else
+  return x != x ? 0 : x <= -2147483648.0f ? -2147483647 - 1 : x >= 2147483648.0f ? 2147483647 : int(x);
+#endif
+}
+PL_DEVICE int to_i32(double x) {
+#if PIPELINK_PTX
+  return x != x ? 0 : __double2int_rz(x);
+#else
+  return x != x ? 0 : x <= -2147483648.0 ? -2147483647 - 1 : x >= 2147483647.0 ? 2147483647 : int(x);
+#endif
+}
+template <typename Real> PL_DEVICE i64 to_i64(Real x) {
+  if (x != x) return 0;
+  if (x < Real(-9223372036854775808.0)) return -9223372036854775807ll - 1;
+  return x >= Real(9223372036854775808.0) ? 9223372036854775807ll : i64(x);
+}
+template <int LOW, int HIGH, typename Real> PL_DEVICE int to_range(Real x) {
+  x = x == x ? x : Real(0);
+  x = x > Real(LOW) ? x : Real(LOW);
+  return int(x < Real(HIGH) ? x : Real(HIGH));
+}
+template <typename Real> PL_DEVICE int to_u8(Real x) { return to_range<0, 255>(x); }
+template <typename Real> PL_DEVICE int to_i8(Real x) { return to_range<-128, 127>(x); }
+template <typename Real> PL_DEVICE int to_u16(Real x) { return to_range<0, 65535>(x); }
+template <typename Real> PL_DEVICE int to_i16(Real x) { return to_range<-32768, 32767>(x); }
+
+template <int LOW, int HIGH, typename Int> PL_DEVICE int sat_range(Int x) { return int(x < LOW ? LOW : x > HIGH ? HIGH : x); }
+template <typename Int> PL_DEVICE int sat_u8(Int x) { return sat_range<0, 255>(x); }
+template <typename Int> PL_DEVICE int sat_i8(Int x) { return sat_range<-128, 127>(x); }
+template <typename Int> PL_DEVICE int sat_u16(Int x) { return sat_range<0, 65535>(x); }
+template <typename Int> PL_DEVICE int sat_i16(Int x) { return sat_range<-32768, 32767>(x); }
+template <typename Int> PL_DEVICE int sat_i32(Int x) { return sat_range<-2147483647 - 1, 2147483647>(x); }
+
+// ------------------------------------------------------------------------------------------------------- integer arithmetic
+
+template <typename Int> struct Unsigned;
+template <> struct Unsigned<int> { using type = u32; };
+template <> struct Unsigned<i64> { using type = u64; };
+
+// With wrap-around, where it cannot be told that the result fits.
+template <typename A, typename B> PL_DEVICE auto add(A a, B b) -> decltype(a + b) {
+  using U = typename Unsigned<decltype(a + b)>::type;
+  return decltype(a + b)(U(a) + U(b));
+}
+template <typename A, typename B> PL_DEVICE auto sub(A a, B b) -> decltype(a + b) {
+  using U = typename Unsigned<decltype(a + b)>::type;
+  return decltype(a + b)(U(a) - U(b));
+}
+template <typename A, typename B> PL_DEVICE auto mul(A a, B b) -> decltype(a + b) {
+  using U = typename Unsigned<decltype(a + b)>::type;
+  return decltype(a + b)(U(a) * U(b));
+}
+template <typename Int> PL_DEVICE Int neg(Int a) { return sub(Int(0), a); }
+template <typename Int> PL_DEVICE Int abs(Int a) { return a < 0 ? neg(a) : a; }
+template <typename Int> PL_DEVICE Int sign(Int a) { return Int(a > 0) - Int(a < 0); }
+template <typename A, typename B> PL_DEVICE auto min(A a, B b) -> decltype(a + b) { return a < b ? a : b; }
+template <typename A, typename B> PL_DEVICE auto max(A a, B b) -> decltype(a + b) { return a > b ? a : b; }
+
+// Rounds down; by 0 it is 0, and the lowest integer by -1 is itself.
+template <typename A, typename B> PL_DEVICE auto floordiv(A x, B y) -> decltype(x + y) {
+  using Int = decltype(x + y);
+  const Int a = x, b = y;
+  if (b == 0) return 0;
+  if (b == -1) return neg(a);
+  const Int q = a / b, r = a % b;
+  return r != 0 && (r ^ b) < 0 ? q - 1 : q;
+}
+template <typename A, typename B> PL_DEVICE auto mod(A x, B y) -> decltype(x + y) {
+  using Int = decltype(x + y);
+  const Int a = x, b = y;
+  if (b == 0 || b == -1) return 0;
+  const Int r = a % b;
+  return r != 0 && (r ^ b) < 0 ? r + b : r;
+}
+// Of a number that is not negative by a positive one.
+template <typename A, typename B> PL_DEVICE auto quot(A a, B b) -> decltype(a + b) {
+  using U = typename Unsigned<decltype(a + b)>::type;
+  return decltype(a + b)(U(a) / U(b));
+}
+template <typename A, typename B> PL_DEVICE auto rest(A a, B b) -> decltype(a + b) {
+  using U = typename Unsigned<decltype(a + b)>::type;
+  return decltype(a + b)(U(a) % U(b));
+}
+
+// ---------------------------------------------------------------------------------------------------------------- functions
+
+#define PL_UNARY(name) \
+  PL_DEVICE float name(float x) { return PL_MATH(name##f)(x); } \
+  PL_DEVICE double name(double x) { return PL_MATH(name)(x); }
+#define PL_BINARY(name) \
+  PL_DEVICE float name(float x, float y) { return PL_MATH(name##f)(x, y); } \
+  PL_DEVICE double name(double x, double y) { return PL_MATH(name)(x, y); }
+PL_UNARY(floor) PL_UNARY(ceil) PL_UNARY(sqrt) PL_UNARY(exp) PL_UNARY(exp2) PL_UNARY(expm1) PL_UNARY(log) PL_UNARY(log2) PL_UNARY(log1p)
+PL_UNARY(sin) PL_UNARY(cos) PL_UNARY(tan) PL_UNARY(tanh) PL_UNARY(erf)
+PL_BINARY(pow) PL_BINARY(atan2) PL_BINARY(fmin) PL_BINARY(fmax)
+
+PL_DEVICE float abs(float x) { return PL_MATH(fabsf)(x); }
+PL_DEVICE double abs(double x) { return PL_MATH(fabs)(x); }
+PL_DEVICE float round(float x) { return PL_MATH(rintf)(x); }  // half to even
+PL_DEVICE double round(double x) { return PL_MATH(rint)(x); }
+PL_DEVICE float fma(float a, float b, float c) { return PL_MATH(fmaf)(a, b, c); }
+PL_DEVICE double fma(double a, double b, double c) { return PL_MATH(fma)(a, b, c); }
+
+PL_DEVICE float rsqrt(float x) {
+#if PIPELINK_PTX
+  return rsqrtf(x);
+#else
+  return float(1.0 / PL_MATH(sqrt)(double(x)));
+#endif
+}
+PL_DEVICE double rsqrt(double x) {
+#if PIPELINK_PTX
+  return ::rsqrt(x);
+#else
+  return 1.0 / PL_MATH(sqrt)(x);
+#endif
+}
+
+// -1 or 1; zeros and NaN stay what they are.
+PL_DEVICE float sign(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x; }
+PL_DEVICE double sign(double x) { return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : x; }
+
+// A NaN wins.
+PL_DEVICE float min(float a, float b) {
+#if PIPELINK_PTX && __CUDA_ARCH__ >= 800
+  float y;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+#else
+  return a < b || a != a ? a : b;
+#endif
+}
+PL_DEVICE float max(float a, float b) {
+#if PIPELINK_PTX && __CUDA_ARCH__ >= 800
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+#else
+  return a > b || a != a ? a : b;
+#endif
+}
+PL_DEVICE double min(double a, double b) { return a < b || a != a ? a : b; }
+PL_DEVICE double max(double a, double b) { return a > b || a != a ? a : b; }
+
+// Floor modulo and division: C's remainder moved to the sign of the divisor.
+PL_DEVICE float mod(float a, float b) {
+  float r = PL_MATH(fmodf)(a, b);
+  if (r != 0.0f && (r < 0.0f) != (b < 0.0f)) r = r + b;
+  return r == 0.0f ? PL_MATH(copysignf)(r, b) : r;
+}
+PL_DEVICE double mod(double a, double b) {
+  double r = PL_MATH(fmod)(a, b);
+  if (r != 0.0 && (r < 0.0) != (b < 0.0)) r = r + b;
+  return r == 0.0 ? PL_MATH(copysign)(r, b) : r;
+}
+// A quotient of two floats is an integer, or further from one than a double rounds.
+PL_DEVICE float floordiv(float a, float b) { return float(PL_MATH(floor)(double(a) / double(b))); }
+PL_DEVICE double floordiv(double a, double b) {
+  const double quotient = a / b, whole = PL_MATH(rint)((a - mod(a, b)) / b);
+  return abs(quotient) < 4503599627370496.0 && abs(whole) < inf64() ? whole : PL_MATH(floor)(quotient);
+}
+
+// `accuracy = exact`: correctly rounded, whatever options the file is compiled with.
+PL_DEVICE float exact_div(float a, float b) {
+#if PIPELINK_PTX
+  return __fdiv_rn(a, b);
+#else
+  return a / b;
+#endif
+}
+PL_DEVICE double exact_div(double a, double b) { return a / b; }
+PL_DEVICE float exact_sqrt(float x) {
+#if PIPELINK_PTX
+  return __fsqrt_rn(x);
+#else
+  return PL_MATH(sqrtf)(x);
+#endif
+}
+PL_DEVICE double exact_sqrt(double x) { return sqrt(x); }
+
+// `fast_math`: approximations that still know NaN and infinities.
+PL_DEVICE float fast_div(float a, float b) {
+#if PIPELINK_PTX
+  float y;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+#else
+  return a / b;
+#endif
+}
+PL_DEVICE float fast_sqrt(float x) {
+#if PIPELINK_PTX
+  float y;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return sqrt(x);
+#endif
+}
+PL_DEVICE float fast_exp(float x) {
+#if PIPELINK_PTX
+  return __expf(x);
+#else
+  return exp(x);
+#endif
+}
+PL_DEVICE double fast_div(double a, double b) { return a / b; }
+PL_DEVICE double fast_sqrt(double x) { return sqrt(x); }
+PL_DEVICE double fast_exp(double x) { return exp(x); }
+
+// ------------------------------------------------------------------------------------------------- the threads of a block
+
+// Combines one value of each thread of a block, pairwise in the order of the threads; every thread gets the result. All threads call it; their
+// number is a multiple of PL_LANES.
+template <typename Rule, typename T> PL_DEVICE T combined_lanes(T value) {
+  for (int n = 1; n < PL_LANES; n *= 2) value = Rule::of(value, T(PL_SHUFFLE_DOWN(value, n)));
+  return value;
+}
+template <typename Rule, typename T> PL_DEVICE T block_combine(T value) {
+  __shared__ T partial[PL_LANES];
+  const int lane = thread() % PL_LANES, warp = thread() / PL_LANES, warps = threads() / PL_LANES;
+  value = combined_lanes<Rule>(value);
+  __syncthreads();  // what the call before left there has been read
+  if (lane == 0) partial[warp] = value;
+  __syncthreads();
+  value = combined_lanes<Rule>(lane < warps ? partial[lane] : Rule::nothing(value));
+  return T(PL_SHUFFLE(value, 0));
+}
+
+struct Sum {
+  static PL_MEMBER float of(float a, float b) { return a + b; }
+  static PL_MEMBER double of(double a, double b) { return a + b; }
+  template <typename Int> static PL_MEMBER Int of(Int a, Int b) { return add(a, b); }
+  static PL_MEMBER float nothing(float) { return -0.0f; }
+  static PL_MEMBER double nothing(double) { return -0.0; }
+  template <typename Int> static PL_MEMBER Int nothing(Int) { return 0; }
+};
+struct Product {
+  static PL_MEMBER float of(float a, float b) { return a * b; }
+  static PL_MEMBER double of(double a, double b) { return a * b; }
+  template <typename Int> static PL_MEMBER Int of(Int a, Int b) { return mul(a, b); }
+  template <typename T> static PL_MEMBER T nothing(T) { return T(1); }
+};
+// The first warp has a value for all: nothing may be any of them.
+struct Max {
+  template <typename T> static PL_MEMBER T of(T a, T b) { return max(a, b); }
+  static PL_MEMBER float nothing(float) { return -inf(); }
+  static PL_MEMBER double nothing(double) { return -inf64(); }
+  static PL_MEMBER int nothing(int) { return -2147483647 - 1; }
+  static PL_MEMBER i64 nothing(i64) { return -9223372036854775807ll - 1; }
+};
+struct Min {
+  template <typename T> static PL_MEMBER T of(T a, T b) { return min(a, b); }
+  static PL_MEMBER float nothing(float) { return inf(); }
+  static PL_MEMBER double nothing(double) { return inf64(); }
+  static PL_MEMBER int nothing(int) { return 2147483647; }
+  static PL_MEMBER i64 nothing(i64) { return 9223372036854775807ll; }
+};
+struct Any {
+  static PL_MEMBER int of(int a, int b) { return a | b; }
+  static PL_MEMBER int nothing(int) { return 0; }
+};
+struct All {
+  static PL_MEMBER int of(int a, int b) { return a & b; }
+  static PL_MEMBER int nothing(int) { return 1; }
+};
+template <typename T> PL_DEVICE T block_sum(T value) { return block_combine<Sum>(value); }
+template <typename T> PL_DEVICE T block_prod(T value) { return block_combine<Product>(value); }
+template <typename T> PL_DEVICE T block_max(T value) { return block_combine<Max>(value); }
+template <typename T> PL_DEVICE T block_min(T value) { return block_combine<Min>(value); }
+PL_DEVICE bool block_any(bool value) { return block_combine<Any>(int(value)) != 0; }
+PL_DEVICE bool block_all(bool value) { return block_combine<All>(int(value)) != 0; }
+
+// The best value and where it stands: the lowest index among equals, the first NaN before all, -1 for no candidate.
+template <bool LARGEST, typename T, typename I> PL_DEVICE bool beats(T a, I i, T b, I j) {
+  if (i < 0 || j < 0) return i >= 0;
+  if (a != a || b != b) return a != a && (b == b || i < j);
+  return a == b ? i < j : LARGEST ? a > b : a < b;
+}
+template <bool LARGEST, typename T, typename I> PL_DEVICE void best_lane(T& value, I& index) {
+  for (int n = 1; n < PL_LANES; n *= 2) {
+    const T other = T(PL_SHUFFLE_DOWN(value, n));
+    const I place = I(PL_SHUFFLE_DOWN(index, n));
+    if (beats<LARGEST>(other, place, value, index)) {
+      value = other;
+      index = place;
+    }
+  }
+}
+template <bool LARGEST, typename T, typename I> PL_DEVICE void block_best(T& value, I& index) {
+  __shared__ T values[PL_LANES];
+  __shared__ I places[PL_LANES];
+  const int lane = thread() % PL_LANES, warp = thread() / PL_LANES, warps = threads() / PL_LANES;
+  best_lane<LARGEST>(value, index);
+  __syncthreads();
+  if (lane == 0) {
+    values[warp] = value;
+    places[warp] = index;
+  }
+  __syncthreads();
+  value = values[lane < warps ? lane : 0];
+  index = lane < warps ? places[lane] : I(-1);
+  best_lane<LARGEST>(value, index);
+  value = T(PL_SHUFFLE(value, 0));
+  index = I(PL_SHUFFLE(index, 0));
+}
+template <typename T, typename I> PL_DEVICE void block_argmax(T& value, I& index) { block_best<true>(value, index); }
+template <typename T, typename I> PL_DEVICE void block_argmin(T& value, I& index) { block_best<false>(value, index); }
+
+// ------------------------------------------------------------------------------------------- failures, memory on the way
+
+// The first check that fails leaves its number and up to four values; the host looks after the last kernel.
+struct Status {
+  u64 taken;
+  i64 site, values[4];
+};
+static constexpr i64 OUT_OF_MEMORY = -1;
+PL_DEVICE void fail(Status* status, i64 site, i64 a = 0, i64 b = 0, i64 c = 0, i64 d = 0) {
+  if (atomicCAS(&status->taken, 0ull, 1ull) != 0) return;
+  status->site = site;
+  status->values[0] = a;
+  status->values[1] = b;
+  status->values[2] = c;
+  status->values[3] = d;
+}
+
+// Scratch whose size depends on the sizes of a call, cut off one piece after the other; each begins at a multiple of 16 bytes.
+struct Arena {
+  u8* at;
+  template <typename T> PL_MEMBER T* take(i64 count) {
+    T* const piece = reinterpret_cast<T*>(at);
+    at += (count * i64(sizeof(T)) + 15) / 16 * 16;
+    return piece;
+  }
+};
+// One for a block: in shared memory where that is large enough (then `block_bytes` is 0), else in the kernel's scratch.
+PL_DEVICE Arena block_arena(u8* shared, u8* scratch, i64 block_bytes) {
+  return {block_bytes == 0 ? shared : scratch + i64(blockIdx.x) * block_bytes};
+}
+// One for a thread, behind those of the blocks.
+PL_DEVICE Arena thread_arena(u8* scratch, i64 block_bytes, i64 thread_bytes) {
+  const i64 number = i64(blockIdx.x) * threads() + thread();
+  return {scratch + i64(gridDim.x) * block_bytes + number * thread_bytes};
+}
+// Memory of a size that only the data tell. Null if there is none left, which is recorded.
+template <typename T> PL_DEVICE T* heap(i64 count, Status* status) {
+  T* const piece = static_cast<T*>(PL_MATH(malloc)((count > 0 ? count : 1) * sizeof(T)));
+  if (piece == nullptr) fail(status, OUT_OF_MEMORY);
+  return piece;
+}
+PL_DEVICE void release(void* piece) { PL_MATH(free)(piece); }
+
+// -------------------------------------------------------------------------------------------------- what user kernels see
+
+// The dtypes of the language.
+enum class DType : int { boolean, u8, i8, u16, i16, i32, i64, f8e4m3, f8e5m2, f16, bf16, f32, f64 };
+
+// A tensor in device memory, as a user's kernel gets it: `(const TensorView*…, TensorView*…, const void* params)`.
+class TensorView {
+ public:
+  static constexpr int MAX_RANK = 12;
+  PL_MEMBER const void* data() const { return data_; }
+  PL_MEMBER void* data() { return data_; }
+  // Elements along each axis.
+  PL_MEMBER const i64* shape() const { return shape_; }
+  // Elements, not bytes, between neighbours along each axis.
+  PL_MEMBER const i64* stride() const { return stride_; }
+  PL_MEMBER i64 num_elements() const { return num_elements_; }
+  PL_MEMBER int rank() const { return rank_; }
+  PL_MEMBER DType dtype() const { return dtype_; }
+
+ private:
+  void* data_;
+  i64 num_elements_;
+  int rank_;
+  DType dtype_;
+  i64 shape_[MAX_RANK];
+  i64 stride_[MAX_RANK];
+};
+
+}  // namespace pipelink
+
+#endif
