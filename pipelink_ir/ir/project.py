@@ -7,7 +7,8 @@ from pipelink_ir.ir import linear, polynomial
 from pipelink_ir.ir.nodes import Expr
 from pipelink_ir.ir.polynomial import ZERO, Atom, Poly, const, of_atom
 from pipelink_ir.ir.products import connected
-from pipelink_ir.ir.system import System, inconsistent
+from pipelink_ir.ir.search import inconsistent
+from pipelink_ir.ir.system import System
 
 Side = Poly | None
 

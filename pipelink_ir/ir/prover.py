@@ -14,7 +14,8 @@ from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_condition, evaluate
 from pipelink_ir.ir.nodes import Apply, Dynamic, Expr, IntLit, Name, Read
 from pipelink_ir.ir.polynomial import Mono, Poly, of_atom, render
 from pipelink_ir.ir.project import bounds
-from pipelink_ir.ir.system import System, inconsistent
+from pipelink_ir.ir.search import inconsistent
+from pipelink_ir.ir.system import System
 
 BUDGET = 48
 """How many systems of inequalities one question may try."""

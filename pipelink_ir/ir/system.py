@@ -1,7 +1,7 @@
 """What is known in one scope, as the prover computes with it: inequalities between polynomials, bounds of atoms, and case distinctions.
 
-`assume` adds a condition; `inconsistent` tries to show that nothing satisfies all that was assumed. A fact is proven by assuming its negation.
-The steps: the definitions of atoms (`d*q <= e <= d*q + d - 1` for q = e floordiv d, …) become rows when an atom first occurs; products of rows with
+`assume` adds a condition; `ir/search.py` tries to show that nothing satisfies all that was assumed. A fact is proven by assuming its negation. The
+steps: the definitions of atoms (`d*q <= e <= d*q + d - 1` for q = e floordiv d, …) become rows when an atom first occurs; products of rows with
 factors that are not negative are added where nonlinear monomials occur; the rest is linear. Where that is not enough, alternatives are tried.
 """
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 from pipelink_ir.ir import linear, polynomial
+from pipelink_ir.ir.intervals import UNBOUNDED, Interval
 from pipelink_ir.ir.nodes import Apply, Cast, Const, Expr, Read
 from pipelink_ir.ir.polynomial import Atom, Mono, Poly, of_atom, without
 from pipelink_ir.ir.products import connected, products, with_equations
-from pipelink_ir.ir.translate import COMPARISONS, NEGATED, UNBOUNDED, Interval, Translator
+from pipelink_ir.ir.translate import COMPARISONS, NEGATED, Translator
 
 Definition = Callable[[Read], Expr | None]
 DataInterval = Callable[[Read], tuple[int, int] | None]
@@ -34,12 +35,6 @@ class Clause:
 
 LIMITS = 4
 """Limits that are tried for a quotient."""
-
-REMAINDERS = 4
-"""Divisors up to this one are split into the cases of the remainder, when nothing else helps."""
-
-SPLITS = 2
-"""How many divisions are split."""
 
 PROPAGATE = 40
 """Steps of bound propagation after a new row."""
@@ -420,58 +415,3 @@ def _solvable(p: Poly, atom: Atom) -> bool:
         if m != (atom,) and any(a is atom or a.names is None or atom.key in a.names for a in m):
             return False
     return True
-
-
-def inconsistent(system: System, focus: list[Poly] | None, budget: list[int]) -> bool:
-    """Whether nothing satisfies the system. `budget` holds how many more systems may be tried."""
-    if system.false:
-        return True
-    budget[0] -= 1
-    if budget[0] < 0:
-        return False
-    if linear.infeasible(system.numbered(focus)[0]):
-        return True
-    clause = _next_clause(system, focus)
-    if clause is None:
-        clause = _remainders(system, focus)
-        if clause is None:
-            return False
-        system.clauses.append(clause)
-    for alternative in clause.alternatives:
-        branch = system.copy()
-        branch.clauses.remove(clause)
-        start = len(branch.rows)
-        branch.require_all(alternative)
-        branch.settle()
-        if not inconsistent(branch, None if focus is None else focus + branch.rows[start:], budget):
-            return False
-    return True
-
-
-def _next_clause(system: System, focus: list[Poly] | None) -> Clause | None:
-    """The youngest clause that has to do with what is in focus."""
-    atoms: set[Atom] | None = None
-    for clause in reversed(system.clauses):
-        if clause.atom is None or focus is None:
-            return clause
-        if atoms is None:
-            atoms = {a for r in connected(system.rows, focus) for m in r.terms for a in m}
-        if clause.atom in atoms:
-            return clause
-    return None
-
-
-
-def _remainders(system: System, focus: list[Poly] | None) -> Clause | None:
-    """The cases of the remainder of a division by a small constant."""
-    if focus is None or len(system.split) >= SPLITS:
-        return None
-    for atom in dict.fromkeys(a for r in connected(system.rows, focus) for m in r.terms for a in m):
-        d = atom.args[1].constant if atom.kind == "floordiv" else None
-        if d is None or not 1 < d <= REMAINDERS:
-            continue
-        rest = atom.args[0] - of_atom(atom).times(d)
-        if atom not in system.split:
-            system.split = (*system.split, atom)
-            return Clause(tuple((rest.shift(-k), (-rest).shift(k)) for k in range(d)))
-    return None

@@ -76,6 +76,20 @@ PROVABLE = [
     ("N", ["i in 0..N", "select(i > 3, i < 5, i == 1)"], ["i == 4 or i == 1"]),
     ("D H", ["D == H", "h in 0..D"], ["h < H", "D * h + h <= H * D"]),
     ("S", ["i in 0..S", "j in 0..S", "j <= i"], ["i - j >= 0", "i - j < S"]),
+    # what operators do: strides, dilation, groups, pixel shuffle, rotary embedding, bands, mirrored borders
+    ("H K S", ["S >= 1", "H >= K", "K >= 1", "h in 0..(H - K) // S + 1", "k in 0..K"], ["h * S + k < H", "h * S + k >= 0"]),
+    ("H K S D P", ["S >= 1", "K >= 1", "H + 2 * P - D * (K - 1) - 1 >= 0", "h in 0..(H + 2 * P - D * (K - 1) - 1) // S + 1", "k in 0..K"],
+     ["h * S + k * D < H + 2 * P", "h * S + k * D - P < H + P", "h * S + k * D - P >= -P"]),
+    ("C r H W", ["c in 0..C", "h in 0..H * r", "w in 0..W * r"], ["(c * r + h % r) * r + w % r < C * r * r", "h // r < H", "w // r < W"]),
+    ("H G", ["H % G == 0", "G >= 1", "h in 0..H"], ["h // (H // G) < G", "h % (H // G) < H // G"]),
+    ("K C G k2 c2", ["K == k2 * G", "C == c2 * G", "k in 0..K", "c in 0..c2"], ["k // k2 * c2 + c < C", "k // k2 < G"]),
+    ("K C G", ["K % G == 0", "C % G == 0", "G >= 1", "k in 0..K", "c in 0..C // G"], ["k // (K // G) * (C // G) + c < C"]),
+    ("D", ["D % 2 == 0", "d in 0..D"],
+     ["select(d < D // 2, d + D // 2, d - D // 2) < D", "select(d < D // 2, d + D // 2, d - D // 2) >= 0", "d + 1 - 2 * (d % 2) < D", "2 * (d // 2) + 1 < D"]),
+    ("L W", ["i in 0..L", "j in max(0, i - W)..min(L, i + W + 1)"], ["j < L", "j >= 0", "j - i + W >= 0", "j - i + W < 2 * W + 1"]),
+    ("H P", ["P < H", "h in 0..H + 2 * P"], ["(H - 1) - abs((H - 1) - abs(h - P)) < H", "(H - 1) - abs((H - 1) - abs(h - P)) >= 0"]),
+    ("A B C D", ["i in 0..A * B * C * D"], ["i // (B * C * D) < A", "i // (C * D) % B < B", "i // D % C < C"]),
+    ("N", ["i in 0..N", "j in i + 1..N"], ["i + 1 < N", "j >= 1", "i * (N - 1) - i * (i - 1) // 2 + j - i - 1 >= 0"]),
 ]
 
 
