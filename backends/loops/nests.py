@@ -314,7 +314,7 @@ def fill_row(lo: Lowering, t: Tensor, at: list[Atom]) -> None:
         size = e.op("*", size, e.op("max", lo.extent(*t.shape[k]), i64(0)))
     name = e.fresh(t.name)
     e.raw(form.Alloc(name, t.dtype, size))
-    plain, sure = not heavy(lo.op, lo.plan.local, piece), all(lo.is_full(lo.extent(*t.shape[k])) for k in rest)
+    plain = not heavy(lo.op, lo.plan.local, piece)
 
     def loops(places: list[Atom]) -> None:
         k = len(places)
@@ -324,12 +324,18 @@ def fill_row(lo: Lowering, t: Tensor, at: list[Atom]) -> None:
             return
         first, last = (lo.index(x, lo.root) for x in t.shape[k])
         if k + 1 == len(t.shape):
-            split(lo, piece.axes[k].index, first, last, lambda i: loops([*places, i]), plain, sure)
+            split(lo, piece.axes[k].index, first, last, lambda i: loops([*places, i]), plain)
             return
-        with e.loop(piece.axes[k].index, first, last) as i:
+        with e.loop(piece.axes[k].index, first, last, nonempty=True) as i:
             loops([*places, i])
 
-    loops(list(at))
+    # Inside it is known that the row has places, so that what does not depend on them moves out of its loops.
+    maybe = [n for k in rest if not lo.is_full(n := lo.extent(*t.shape[k]))]
+    saved = set(lo.full)
+    lo.full |= {n.name for n in maybe if isinstance(n, form.Ref)}
+    with e.when(e.all_of([e.op(">=", n, i64(1)) for n in maybe])):
+        loops(list(at))
+    lo.full = saved
     e.remember(("row", t.name, tuple(map(key_of, at))), name)
 
 

@@ -33,12 +33,12 @@ def running(lo: Lowering, name: str | None, assured: set[tuple[Affine, str]], ne
         lo.running, lo.assured, lo.needs = saved
 
 
-def trial(lo: Lowering, hint: str, body: Body, sure: bool = True) -> tuple[form.Ref, list[form.Stmt], list[Need]]:
+def trial(lo: Lowering, hint: str, body: Body) -> tuple[form.Ref, list[form.Stmt], list[Need]]:
     """The body written into a block of its own, and what it asks of the loop's variable."""
     e = lo.e
     needs: list[Need] = []
     name = e.fresh(hint)
-    with e.frame("loop", nonempty=sure) as f:
+    with e.frame("loop", nonempty=True) as f:
         e.depth[name] = len(e.frames) - 1
         with running(lo, name, set(), needs):
             body(form.Ref(name, I64))
@@ -46,12 +46,11 @@ def trial(lo: Lowering, hint: str, body: Body, sure: bool = True) -> tuple[form.
     return form.Ref(name, I64), f.stmts, usable
 
 
-def split(lo: Lowering, hint: str, begin: Atom, end: Atom, body: Body, vector: bool, sure: bool = True) -> None:
-    """Loops over [begin, end) that together run `body` for each index. `sure`: what is proven inside for the whole axis may be read even if this part of it is
-    empty, since the axis is not."""
+def split(lo: Lowering, hint: str, begin: Atom, end: Atom, body: Body, vector: bool) -> None:
+    """Loops over [begin, end), a part of an axis that has places, that together run `body` for each index."""
     e = lo.e
     lo.row_needs = []
-    var, stmts, needs = trial(lo, hint, body, sure)
+    var, stmts, needs = trial(lo, hint, body)
     inner_row, row = _row(lo)
     if not needs and not row:
         e.raw(form.For(var.name, begin, end, i64(1), tuple(stmts), "serial", vector))
@@ -59,7 +58,7 @@ def split(lo: Lowering, hint: str, begin: Atom, end: Atom, body: Body, vector: b
     first, last, assured = interior(lo, begin, end, needs)
 
     def middle(known: set[tuple[Affine, str]]) -> None:
-        with e.loop(hint, first, last, nonempty=sure, vector=vector) as i, running(lo, i.name, known, None):
+        with e.loop(hint, first, last, nonempty=True, vector=vector) as i, running(lo, i.name, known, None):
             body(i)
 
     if row:
@@ -71,7 +70,7 @@ def split(lo: Lowering, hint: str, begin: Atom, end: Atom, body: Body, vector: b
     else:
         middle(assured)
     if needs:
-        edges(lo, hint, begin, first, last, end, body, sure)
+        edges(lo, hint, begin, first, last, end, body)
 
 
 def _row(lo: Lowering) -> tuple[Atom, set[tuple[Affine, str]]]:
@@ -88,12 +87,12 @@ def _row(lo: Lowering) -> tuple[Atom, set[tuple[Affine, str]]]:
     return e.all_of(conds), known
 
 
-def edges(lo: Lowering, hint: str, begin: Atom, first: Atom, last: Atom, end: Atom, body: Body, sure: bool = True) -> None:
+def edges(lo: Lowering, hint: str, begin: Atom, first: Atom, last: Atom, end: Atom, body: Body) -> None:
     """What lies before and after the interior."""
     e = lo.e
-    with e.loop(f"{hint}_edge", i64(0), i64(2), nonempty=sure) as side:
+    with e.loop(f"{hint}_edge", i64(0), i64(2), nonempty=True) as side:
         left = e.op("==", side, i64(0))
-        with e.loop(hint, e.choose(left, begin, last), e.choose(left, first, end), nonempty=sure) as i, running(lo, None, set(), None):
+        with e.loop(hint, e.choose(left, begin, last), e.choose(left, first, end), nonempty=True) as i, running(lo, None, set(), None):
             body(i)
 
 
