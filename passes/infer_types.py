@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.affine import normal
 from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
-from pipelink_ir.ir.dtypes import BOOL, DTYPES
+from pipelink_ir.ir.dtypes import BOOL, DTYPES, I64
 from pipelink_ir.ir.nodes import (
     Alias,
     Apply,
@@ -43,6 +43,7 @@ from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import deep, names_in, substitute, walk
 from pipelink_ir.passes.infer.attributes import Values, is_constant, literal_of, values_of
 from pipelink_ir.passes.infer.calls import Argument, Given, Match, Matcher, result_type
+from pipelink_ir.passes.infer.drafts import as_index
 from pipelink_ir.passes.infer.expressions import Faulty, Scope, type_expr
 from pipelink_ir.passes.infer.generic import check_operator, name_dynamic, sample
 from pipelink_ir.passes.infer.operator import infer_operator
@@ -295,11 +296,11 @@ class _Inference:
         if called is None:
             return None
         graph_conditions = [replace(substitute(w, {**match.dims, **values.scalars}), span=w.span) for w in called.where[len(op.where):]]
-        conditions = [c for c in (*match.conditions, *graph_conditions) if not frame.facts.prove(c)]
+        types = tuple(result_type(op, r, match) for r in op.results)
+        conditions = [c for c in (*match.conditions, *graph_conditions, *_existence(op, types)) if not frame.facts.prove(c)]
         remaining = {a.name for a in called.attributes}
         exprs: dict[str, Expr] = {**values.dims, **values.scalars, **match.dims}
         attrs = tuple(Setting(a, exprs[a], span=n.span, key_span=n.span) for a in remaining if a in exprs)
-        types = tuple(result_type(op, r, match) for r in op.results)
         call = _Call(called, tuple(sorted(attrs, key=lambda s: s.key)), types, tuple(conditions))
         if not any(g.pack for g in given):
             self.calls[key] = call
@@ -377,6 +378,12 @@ class _Inference:
             return None
         fresh = tuple(c for c in dict.fromkeys(frame.conditions) if c not in op.where)
         return replace(op, params=params, graph=Graph(nodes, span=op.graph.span), where=(*op.where, *fresh))
+
+
+def _existence(op: Operator, types: tuple[TensorType, ...]) -> list[Expr]:
+    """What a result asks of the sizes of a call to exist: no dimension may be negative."""
+    return [Apply(">=", (as_index(d), IntLit(0, dtype=I64)), span=r.type.span, dtype=BOOL) for r, t in zip(op.results, types, strict=True) for d in t.dims
+            if not isinstance(d, Name | IntLit | Dynamic)]
 
 
 def _binding(op: Operator, match: Match, values: Values) -> Binding:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pipelink_ir.backends.reference.frame import Array
-from pipelink_ir.backends.reference.interpreter import Interpreter, evaluate_scalar, execution_error
+from pipelink_ir.backends.reference.interpreter import Interpreter, evaluate_scalar
 from pipelink_ir.grammar.printer import print_module
 from pipelink_ir.ir import scalar
 from pipelink_ir.ir.diagnostics import Diagnostic, ExecutionError, ProgramError, Report, internal_error
@@ -87,7 +87,8 @@ class ReferenceExecutable:
         self._bind_attributes(p.attributes, {a.name: a.default for a in p.attributes if a.default is not None and a.name not in arrays}, {}, scope, scope)
         for condition in p.where:
             if not self._scalar(condition, BOOL, scope):
-                raise execution_error(condition.span, f"'@{p.name}' asks for this condition, which does not hold{_values(condition, scope)}")
+                message = f"'@{p.name}' asks for this condition, which does not hold{_values(condition, scope)}"
+                raise ExecutionError([Diagnostic("PL6001", "error", message, condition.span)])
         return scope
 
     def _bind_attributes(self, attributes: Sequence[Attribute], given: Mapping[str, Expr], known: Mapping[str, Any], outer: _Scope, scope: _Scope) -> None:

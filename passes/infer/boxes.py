@@ -86,6 +86,10 @@ class Boxes:
             left = list(group.tensors)
             while left:
                 ready = [n for n in left if self._settle(n)]
+                if not ready and self._unread(group):
+                    for n in left:
+                        self.bounds[n] = [b or (ZERO, ZERO) for b in self.bounds[n]]
+                    continue
                 if not ready:
                     self._need_extent(left[0])
                     return self.done
@@ -177,6 +181,12 @@ class Boxes:
                     his.append(IntLit(a.position + 1, dtype=I64))
             bounds[k] = (self._hull("min", los), self._hull("max", his))
         return True
+
+    def _unread(self, group: Group) -> bool:
+        """Whether nothing outside a ring reads any of it, results included: its boxes may be empty."""
+        tensors = [self.drafts.tensors[n] for n in group.tensors]
+        readers = [p for t in self.drafts.tensors.values() if t.name not in group.tensors for p in t.pieces]
+        return all(t.kind == "local" for t in tensors) and not any(r.tensor in group.tensors for p in readers for r in reads_in(p.value))
 
     def _need_extent(self, name: str) -> None:
         t = self.drafts.tensors[name]

@@ -120,6 +120,11 @@ class Enclosure(Interpreter):
         unknown = plain("any", intervals.is_unknown(body)) if intervals.is_unknown(body).any() else np.zeros((), np.bool_)
         return np.where(unknown, UNKNOWN, out)
 
+    def _over_nothing(self, e: Reduce, f: Frame, value: Array, empty: Array) -> Array:
+        if value.dtype == COMPLEX:
+            return points(super()._over_nothing(e, f, value.real, empty))
+        return super()._over_nothing(e, f, value, empty)
+
     @staticmethod
     def _every(plain: Any, condition: Array) -> Array:
         return np.asarray(plain("all", np.asarray(condition)))

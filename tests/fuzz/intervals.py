@@ -84,8 +84,10 @@ def to_float(z: Array, to: DType, loose: bool) -> Array:
     """A float cast to a float: rounded once."""
     if to is F64 or (to is F32 and loose):
         return settled(z.real, z.imag, to, loose) if to is F32 else z
-    ends = [np.where(is_nan(z), np.nan, scalar.cast(end, to, F64).astype(np.float64)) for end in (z.real, z.imag)]
-    return np.where(is_unknown(z), UNKNOWN, pack(*ends))
+    low, high = (np.where(is_nan(z), np.nan, scalar.cast(end, to, F64).astype(np.float64)) for end in (z.real, z.imag))
+    # Both ends may leave the range of f8e4m3, where nothing but NaN is, on different sides.
+    split = np.isnan(low) & np.isnan(high) & ~is_nan(z) & (np.signbit(z.real) != np.signbit(z.imag))
+    return np.where(is_unknown(z) | split, UNKNOWN, pack(low, high))
 
 
 def to_int(z: Array, to: DType) -> tuple[Array, Array]:
@@ -201,7 +203,10 @@ def _corners(fn: Callable[..., Any], args: Sequence[Array]) -> Ends:
     for a in args:
         ends = [(*e, end) for e in ends for end in (a.real, a.imag)]
     values = [np.asarray(fn(*e), np.float64) for e in ends]
-    return np.minimum.reduce(values), np.maximum.reduce(values)
+    low, high = np.minimum.reduce(values), np.maximum.reduce(values)
+    negative = np.logical_or.reduce([(v == 0) & np.signbit(v) for v in values])
+    positive = np.logical_or.reduce([(v == 0) & ~np.signbit(v) for v in values])
+    return np.where((low == 0) & negative, -0.0, low), np.where((high == 0) & positive, 0.0, high)
 
 
 def _monotone(fn: Callable[..., Any]) -> Callable[..., Ends]:
@@ -247,6 +252,7 @@ def _mod(a: Array, b: Array) -> Ends:
     sides = np.where(b.real >= 0, 0.0, -size), np.where(b.imag <= 0, 0.0, size)
     rest_low = np.where(same, np.maximum(a.real - product[1], sides[0]), sides[0])
     rest_high = np.where(same, np.minimum(a.imag - product[0], sides[1]), sides[1])
+    rest_low, rest_high = np.where(rest_low == 0, -0.0, rest_low), np.where(rest_high == 0, 0.0, rest_high)
     return _unless(np.isnan(low) | np.isnan(high) | has_infinity(a) | has_infinity(b), (rest_low, rest_high))
 
 
@@ -301,9 +307,10 @@ def _atan2(y: Array, x: Array) -> Ends:
 
 
 def _logaddexp_ends(low: Array, high: Array, args: Sequence[Array], dtype: DType) -> Ends:
-    """It is a sum, whose error is that of the larger argument where the two cancel."""
-    size = np.maximum.reduce(np.broadcast_arrays(*(np.nan_to_num(np.maximum(np.abs(a.real), np.abs(a.imag)), posinf=0.0) for a in args)))
-    slack = 4 * np.ldexp(np.minimum(size, 1e30), -(dtype.digits - 1))
+    """By its expansion it is the greater argument and something between 0 and ln 2, which may cancel: the error is that of the argument."""
+    a, b = args
+    size = np.maximum(np.abs(np.maximum(a.real, b.real)), np.abs(np.maximum(a.imag, b.imag)))
+    slack = 4 * np.ldexp(np.where(size < 1e30, size + 1, 0.0), -(dtype.digits - 1))
     return low - slack, high + slack
 
 

@@ -63,8 +63,9 @@ class Op:
         given = ", ".join(f"{n} = {v}" for n, _, _, v in self.attrs if v)
         return f"{', '.join('%' + r for r in results)} = @{self.name}({', '.join(arguments)})" + (f" {{{given}}}" if given else "")
 
-    def writer(self, tape: Tape, names: Iterator[int], indices: dict[str, str], more: dict[str, list[str]] | None = None) -> Writer:
-        """Reads of all operands whose dimensions have an index, each at its own place, indices, and attributes."""
+    def writer(self, tape: Tape, names: Iterator[int], indices: dict[str, str], more: dict[str, list[str]] | None = None,
+               dims: bool = True) -> Writer:
+        """Reads of all operands whose dimensions have an index, each at its own place, indices, dimensions, and attributes."""
         leaves: dict[str, list[str]] = {}
         narrow: dict[str, list[str]] = {}
         for o in self.operands:
@@ -76,7 +77,7 @@ class Op:
         for name, type_, _, _ in self.attrs:
             if type_ in DTYPES:
                 leaves.setdefault(kind_of(type_), []).append(name)
-        leaves.setdefault("i64", []).extend([*indices.values(), *(d for d in indices if d.isidentifier())])
+        leaves.setdefault("i64", []).extend([*indices.values(), *(d for d in indices if dims)])
         for kind, texts in (more or {}).items():
             leaves.setdefault(kind, []).extend(texts)
         return Writer(tape, leaves, names, narrow)

@@ -93,9 +93,8 @@ def _reader(tape: Tape, op: Op, numbers: Iterator[int], axes: tuple[str, ...], t
             more.setdefault(kind, []).append(t.at(*(offset(tape, INDEX[d]) for d in axes)))
         if tape.chance(3):
             more[kind] += [_over_window(tape, t, axes, numbers, kind)] * 2
-    writer = op.writer(tape, numbers, {d: INDEX[d] for d in axes}, more)
-    # What `op.writer` reads at the index itself is there among the offsets too.
-    return writer
+    # No sizes: a guard such as `W == 2` would make `w + 2` an index that is never inside, which is an error under any border.
+    return op.writer(tape, numbers, {d: INDEX[d] for d in axes}, more, dims=False)
 
 
 def _over_window(tape: Tape, t: Tensor, axes: tuple[str, ...], numbers: Iterator[int], kind: str) -> str:
