@@ -17,6 +17,7 @@ from pipelink_ir.backends.loops.reduce import reduce
 from pipelink_ir.backends.loops.settle import settled
 from pipelink_ir.backends.loops.steps import distributed
 from pipelink_ir.backends.loops.tidy import tidy
+from pipelink_ir.backends.loops.transpose import turned
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import I64, DType
 from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name
@@ -34,8 +35,8 @@ def build(op: TypedOperator) -> form.Program:
 
 class _Builder:
     def __init__(self, op: TypedOperator) -> None:
-        op = settled(op)
-        self.op, self.plan, self.sites = op, plan(op), Sites()
+        op, copies = turned(settled(op))
+        self.op, self.plan, self.sites = op, plan(op, copies), Sites()
         self.kernels: list[form.Kernel] = []
 
     def run(self) -> form.Program:

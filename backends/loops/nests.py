@@ -314,7 +314,18 @@ def fill_row(lo: Lowering, t: Tensor, at: list[Atom]) -> None:
         size = e.op("*", size, e.op("max", lo.extent(*t.shape[k]), i64(0)))
     name = e.fresh(t.name)
     e.raw(form.Alloc(name, t.dtype, size))
-    plain = not heavy(lo.op, lo.plan.local, piece)
+    plain, sums = not heavy(lo.op, lo.plan.local, piece), sums_of(lo, piece)
+
+    def row(places: list[Atom], first: Atom, last: Atom) -> None:
+        def done(i: Atom) -> None:
+            lo.here, lo.offset = [*places, i], i64(0)
+            loops([*places, i])
+
+        name = piece.axes[-1].index
+        if sums:
+            write(lo, sums, name, first, last, [Lane(tuple(places))], lambda begin, end: split(lo, name, begin, end, done, plain))
+        else:
+            split(lo, name, first, last, lambda i: loops([*places, i]), plain)
 
     def loops(places: list[Atom]) -> None:
         k = len(places)
@@ -324,7 +335,7 @@ def fill_row(lo: Lowering, t: Tensor, at: list[Atom]) -> None:
             return
         first, last = (lo.index(x, lo.root) for x in t.shape[k])
         if k + 1 == len(t.shape):
-            split(lo, piece.axes[k].index, first, last, lambda i: loops([*places, i]), plain)
+            row(places, first, last)
             return
         with e.loop(piece.axes[k].index, first, last, nonempty=True) as i:
             loops([*places, i])

@@ -45,6 +45,7 @@ class Context:
 @dataclass(slots=True)
 class _Planner:
     op: TypedOperator
+    copies: frozenset[str]
     place: dict[str, str] = field(default_factory=dict)
     contexts: dict[str, dict[tuple[str, tuple[int, ...]], Context]] = field(default_factory=dict)
     roots: dict[str, str] = field(default_factory=dict)
@@ -58,7 +59,7 @@ class _Planner:
         for group in reversed(self.op.order):
             for name in reversed(group.tensors):
                 t = self.op.tensors[name]
-                if t.kind == "local" and name not in ring:
+                if t.kind == "local" and name not in ring and name not in self.copies:
                     self.place[name] = self._best(t, costs, name in fails)
                 self._spread(t)
         return Plan(self.place, steps(self.op, self.place), self.roots)
@@ -184,9 +185,9 @@ class Expanded:
         return self.memo[name]
 
 
-def plan(op: TypedOperator) -> Plan:
-    """The default schedule of an operator."""
-    return _Planner(op).run()
+def plan(op: TypedOperator, copies: frozenset[str] = frozenset()) -> Plan:
+    """The default schedule of an operator. `copies` are locals that exist for their order in memory."""
+    return _Planner(op, copies).run()
 
 
 def _extent(t: Tensor, k: int) -> float:

@@ -151,7 +151,8 @@ class Stretch:
         return name
 
     def _each(self, body: Callable[[Atom], None]) -> None:
-        with self.e.loop("i", i64(0), i64(STRETCH * len(self.lanes)), nonempty=True, vector=True) as i:
+        size = i64(STRETCH * len(self.lanes)) if len(self.lanes) > 1 else self.e.op("-", self.end, self.begin)
+        with self.e.loop("i", i64(0), size, nonempty=True, vector=True) as i:
             body(i)
 
     # -------------------------------------------------------------------------------------------------------------- loops

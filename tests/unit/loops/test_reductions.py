@@ -172,6 +172,18 @@ def test_products_of_matrices(shape: tuple[int, int, int]) -> None:
     np.testing.assert_allclose(results(exact, x=x, w=w)["y"], h - b, rtol=1e-5, atol=1e-4)
 
 
+def test_an_operand_that_runs_across_the_row_is_turned_once() -> None:
+    x, w = RNG.normal(size=(2, 9, 5)).astype(np.float32), RNG.normal(size=(11, 5)).astype(np.float16)
+    text = op("%x: tensor<BxMxKxf32>, %w: tensor<NxKxf16> -> %y: tensor<BxMxNxf32>", "%y[b, i, j] = sum[k < K](%x[b, i, k] * %w[j, k]) + %w[j, 0 * i]",
+              "where K >= 1")
+    p = program(text)
+    assert [t.name for t in p.temporaries] == ["w.along.0"]
+    want = x.astype(np.float64) @ w.astype(np.float64).T + w[:, 0].astype(np.float64)
+    np.testing.assert_allclose(results(text, x=x, w=w)["y"], want, rtol=1e-5, atol=1e-5)
+    # A single pass over the operand does not pay for a copy.
+    assert not program(op("%x: tensor<Kxf32>, %w: tensor<NxKxf32> -> %y: tensor<Nxf32>", "%y[j] = sum[k < K](%x[k] * %w[j, k])")).temporaries
+
+
 @pytest.mark.parametrize("kind", ["sum", "max", "min", "mean", "prod"])
 def test_along_the_first_axis(kind: str) -> None:
     x = RNG.normal(size=(40, 300)).astype(np.float32)
