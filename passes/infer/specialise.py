@@ -79,6 +79,9 @@ class _Rewrite:
     words: dict[str, str]
     scalars: dict[str, Expr]
     dot_indices: tuple[str, ...] = ()
+    bound: bool = False
+    """Whether the left side, or a reduction around, has bound `dot_indices`."""
+    used: set[str] = field(default_factory=set)
     into_graph: dict[str, Expr] = field(default_factory=dict)
 
 
@@ -114,7 +117,7 @@ def specialise(op: Operator, binding: Binding, name: str) -> Operator:
     """`op` with everything in `binding` put in, under a new name."""
     used = names_of(op)
     indices = fresh("d", len(binding.dots) or 1, used) if binding.dots is not None else ()
-    rw = _Rewrite(dict(binding.dtypes), binding.dots, dict(binding.dims), dict(binding.words), dict(binding.scalars), indices)
+    rw = _Rewrite(dict(binding.dtypes), binding.dots, dict(binding.dims), dict(binding.words), dict(binding.scalars), indices, used=used)
     gone = set(rw.dtypes) | set(rw.words) | set(rw.scalars) | set(rw.dims)
     params: list[Operand | Attribute] = []
     pieces: list[Define] = []
@@ -182,8 +185,19 @@ def _rewrite(e: Expr, rw: _Rewrite) -> Expr:
     if rw.dots is not None and isinstance(e, Read) and any(isinstance(i, Dots) for i in e.indices):
         e = replace(e, indices=_indices(e.indices, rw))
     if rw.dots is not None and isinstance(e, Reduce) and any(isinstance(r, Dots) for r in e.ranges):
-        e = replace(e, ranges=_ranges(e.ranges, rw))
+        return _over_dots(e, rw)
     return rebuild(e, lambda x: _rewrite(x, rw))
+
+
+def _over_dots(e: Reduce, rw: _Rewrite) -> Reduce:
+    """A reduction over `[...]`: in it `...` means its own indices, also where `...` is bound around it."""
+    inner = replace(rw, bound=True)
+    if rw.bound:
+        inner.used = rw.used | set(rw.dot_indices)
+        inner.dot_indices = fresh("d", len(rw.dot_indices), inner.used)
+    ranges = tuple(_rewrite(r, rw) for r in _ranges(e.ranges, inner))
+    where, rank = (None if x is None else _rewrite(x, y) for x, y in ((e.where, inner), (e.rank, rw)))
+    return replace(e, ranges=ranges, where=where, body=_rewrite(e.body, inner), rank=rank)
 
 
 def _indices(indices: tuple[Expr, ...], rw: _Rewrite) -> tuple[Expr, ...]:
@@ -252,7 +266,8 @@ def _compute(body: Compute | None, rw: _Rewrite, pieces: list[Define]) -> Comput
                 axes.append(a)
         # An index of the left side hides a dimension of its name.
         visible = {k: v for k, v in rw.dims.items() if k not in hidden}
-        out.append(replace(item, axes=tuple(axes), value=substitute(_rewrite(item.value, rw), visible)))
+        inside = replace(rw, bound=any(isinstance(a, Dots) for a in item.axes))
+        out.append(replace(item, axes=tuple(axes), value=substitute(_rewrite(item.value, inside), visible)))
     return replace(body, body=tuple(out))
 
 
