@@ -19,9 +19,9 @@ from pipelink_ir.ir.nodes import Apply, Expr, Name, Read, Reduce
 from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.ir.walk import children
 
-_DEEPEST = 40
+DEEPEST = 40
 """Locals inside locals inside locals: beyond this a buffer."""
-_CONTEXTS = 64
+CONTEXTS = 64
 """Different places of evaluation that are told apart; more than that is more than inlining is worth."""
 _LAUNCH = 4000.0
 """Cost of one more kernel."""
@@ -43,7 +43,7 @@ class Context:
 
 
 @dataclass(slots=True)
-class _Planner:
+class Planner:
     op: TypedOperator
     copies: frozenset[str]
     place: dict[str, str] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class _Planner:
             for name in reversed(group.tensors):
                 t = self.op.tensors[name]
                 if t.kind == "local" and name not in ring and name not in self.copies:
-                    self.place[name] = self._best(t, costs, name in fails)
+                    self.place[name] = self.best(t, costs, name in fails)
                 self._spread(t)
         return Plan(self.place, steps(self.op, self.place), self.roots)
 
@@ -76,19 +76,19 @@ class _Planner:
                     out.add(name)
         return out
 
-    def _best(self, t: Tensor, costs: Costs, fails: bool) -> str:
-        asked = self._asked(t)
+    def best(self, t: Tensor, costs: Costs, fails: bool) -> str:
+        asked = self.asked(t)
         contexts = list(self.contexts.get(t.name, {}).values())
         if fails or not contexts:
             return "inline"
         if asked is not None:
             return asked
-        if len(contexts) > _CONTEXTS or max(c.depth for c in contexts) >= _DEEPEST:
+        if len(contexts) > CONTEXTS or max(c.depth for c in contexts) >= DEEPEST:
             return "buffer"
         cost = sum(costs.of(p.value) for p in t.pieces)
         loops = any(looping(p.value) for p in t.pieces)
-        elements = prod(_extent(t, k) for k in range(len(t.shape)))
-        evaluations = sum(_evaluations(c, loops) for c in contexts)
+        elements = prod(extent(t, k) for k in range(len(t.shape)))
+        evaluations = sum(evaluations_in(c, loops) for c in contexts)
         # A buffer of the size of the results goes through memory; rows and tables stay in the cache.
         traffic = 20.0 if elements >= GUESS * GUESS else 2.0
         work = {"inline": cost * evaluations, "buffer": elements * (cost + traffic) + evaluations * STORED + _LAUNCH}
@@ -111,12 +111,16 @@ class _Planner:
         alike = all(c.root == root.name and c.keys[:outer] == row for c in contexts) and t.shape[:outer] == root.shape[:outer]
         return root.name if alike and not any(root.name in g.tensors for g in self.op.order if g.recurrence) else None
 
-    def _asked(self, t: Tensor) -> str | None:
+    def asked(self, t: Tensor) -> str | None:
         found = contracts.setting(self.op.op, "schedule", "place", t.name)
         word = contracts.word(found.setting.value) if found is not None and found.scoped else None
         return word if word in ("inline", "buffer") else None
 
     # --------------------------------------------------------------------------------------------------------------- contexts
+
+    def outer(self, t: Tensor) -> int:
+        """How many loops over a stored tensor run as one, outside of which nothing is computed."""
+        return max(1, len(t.shape) - 1) if t.shape else 0
 
     def _spread(self, t: Tensor) -> None:
         """Notes where the locals that `t` reads are evaluated."""
@@ -124,14 +128,14 @@ class _Planner:
         if self.place[t.name] == "inline":
             around = list(self.contexts.get(t.name, {}).values())
         else:
-            extents = tuple(_extent(t, k) for k in range(rank))
+            extents = tuple(extent(t, k) for k in range(rank))
             root = self.roots.get(t.name, t.name)
-            outer = len(self.op.tensors[root].shape) - 1 if root != t.name else max(1, rank - 1) if rank else 0
+            outer = len(self.op.tensors[root].shape) - 1 if root != t.name else self.outer(t)
             keys = tuple(hash((root if k < outer else t.name, k)) for k in range(rank))
             around = [Context(extents, outer, tuple(frozenset((k,)) for k in range(rank)), 0, keys, root)]
         for piece in t.pieces:
             for c in around:
-                extents = c.extents[:max(_deepest(c) + 1, c.outer)] if self.place[t.name] == "inline" else c.extents
+                extents = c.extents[:max(deepest(c) + 1, c.outer)] if self.place[t.name] == "inline" else c.extents
                 inner = Context(extents, c.outer, c.axes, c.depth + 1, c.keys, c.root)
                 self._walk(piece.value, inner, {a.index: (used, key) for a, used, key in zip(piece.axes, c.axes, c.keys, strict=True)})
 
@@ -187,24 +191,24 @@ class Expanded:
 
 def plan(op: TypedOperator, copies: frozenset[str] = frozenset()) -> Plan:
     """The default schedule of an operator. `copies` are locals that exist for their order in memory."""
-    return _Planner(op, copies).run()
+    return Planner(op, copies).run()
 
 
-def _extent(t: Tensor, k: int) -> float:
+def extent(t: Tensor, k: int) -> float:
     lo, hi = known(t.shape[k][0]), known(t.shape[k][1])
     return GUESS if lo is None or hi is None else float(max(0, hi - lo))
 
 
-def _deepest(c: Context) -> int:
+def deepest(c: Context) -> int:
     used = [d for a in c.axes for d in a]
     # Outer loops run as one: what depends on one of them is evaluated in each turn of all.
     return max([*used, *([c.outer - 1] if used and min(used) < c.outer else [])], default=-1)
 
 
-def _evaluations(c: Context, loops: bool) -> float:
+def evaluations_in(c: Context, loops: bool) -> float:
     """How often a value is computed in a context; one that loops is never moved out of the parallel loop."""
-    deepest = max(_deepest(c), c.outer - 1 if loops else -1)
-    return prod(c.extents[:deepest + 1])
+    innermost = max(deepest(c), c.outer - 1 if loops else -1)
+    return prod(c.extents[:innermost + 1])
 
 
 def _may_fail(x: Expr, failing: set[str], strict: bool) -> bool:
