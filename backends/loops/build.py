@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.check import check_program
 from pipelink_ir.backends.loops.emit import i64
 from pipelink_ir.backends.loops.lower import RULES, Lowering, Sites
 from pipelink_ir.backends.loops.nests import kernel_body
@@ -30,7 +31,9 @@ RULES.update({"read": read, "reduce": reduce, "rank": ranked})
 def build(op: TypedOperator) -> form.Program:
     """The kernels that compute all results of an operator from its operands."""
     with deep():
-        return _Builder(op).run()
+        program = _Builder(op).run()
+        check_program(program)
+    return program
 
 
 class _Builder:

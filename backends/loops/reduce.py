@@ -188,10 +188,10 @@ def _looped(lo: Lowering, x: Reduce, env: Env) -> Atom:
     if x.kind in ("argmax", "argmin"):
         return _looped_arg(lo, x, env)
     kind, seen = kind_of(x), Seen(lo, x, env)
-    acc = lo.e.var(x.kind, kind.neutral)
     if kind.join == "+" and kind.dtype.is_float:
         acc = _blocked_sum(lo, x, env, kind, seen)
     else:
+        acc = lo.e.var(x.kind, kind.neutral)
         nest(lo, ranges_of(x), env, lambda inner, at: _term(lo, x, inner, kind, acc, seen, False))
     return finish(lo, x, kind, acc, seen.count(), seen.any())
 

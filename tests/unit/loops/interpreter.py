@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.ir.dtypes import BOOL, F32, F64, I32, I64, DType
+from pipelink_ir.ir.dtypes import BOOL, F32, F64, DType
 from pipelink_ir.ir.functions import FUNCTIONS
 
 UNSET = object()
@@ -66,7 +66,6 @@ class _Machine:
         self.memory = {b.name: memory[b.name] for b in kernel.buffers}
         self.readonly = {b.name for b in kernel.buffers if b.kind == "operand"}
         self.env: dict[str, Any] = {}
-        check(kernel)
 
     def run(self, given: dict[str, Any]) -> None:
         self.env = {n: given[n] for n in (*self.kernel.symbols, *(n for n, _ in self.kernel.scalars))}
@@ -179,77 +178,3 @@ def stored(v: Any, d: DType) -> Any:
         v = int(v) % (1 << d.bits)
         return v - (1 << d.bits) if d.signed and v >= 1 << (d.bits - 1) else v
     return bool(v)
-
-
-def check(kernel: form.Kernel) -> None:
-    """The rules at the head of `form.py`: names bound once and before use, one parallel loop at the end, types that agree, shallow trees."""
-    bound = {*kernel.symbols, *(n for n, _ in kernel.scalars)}
-    ever = set(bound)
-    memory = {b.name: b.memory for b in kernel.buffers}
-
-    def bind(name: str, scope: set[str]) -> None:
-        assert name not in ever, f"{name} is bound twice"
-        ever.add(name)
-        scope.add(name)
-
-    def expr(x: form.Expr, scope: set[str], depth: int = 0) -> None:
-        assert depth <= 80, "too deep"
-        if isinstance(x, form.Ref):
-            assert x.name in scope, f"{x.name} is not in sight"
-        elif isinstance(x, form.Load):
-            assert x.index.dtype is I64
-            assert memory[x.buffer] is x.memory, x
-            expr(x.index, scope, depth + 1)
-        elif isinstance(x, form.Op):
-            for a in x.args:
-                expr(a, scope, depth + 1)
-        elif isinstance(x, form.Convert):
-            expr(x.arg, scope, depth + 1)
-        elif isinstance(x, form.Choose):
-            assert x.cond.dtype is BOOL
-            assert x.then.dtype is x.other.dtype is x.dtype, x
-            for a in (x.cond, x.then, x.other):
-                expr(a, scope, depth + 1)
-        assert x.dtype in (BOOL, I32, I64, F32, F64)
-
-    def block(body: form.Block, scope: set[str]) -> None:
-        for s in body:
-            if isinstance(s, form.Let):
-                expr(s.value, scope)
-                bind(s.name, scope)
-            elif isinstance(s, form.Var):
-                expr(s.init, scope)
-                assert s.init.dtype is s.dtype
-                bind(s.name, scope)
-            elif isinstance(s, form.Assign):
-                assert s.name in scope
-                expr(s.value, scope)
-            elif isinstance(s, form.Store):
-                expr(s.index, scope)
-                expr(s.value, scope)
-                assert memory[s.buffer] is s.memory
-                assert s.value.dtype is s.memory.compute or (s.value.dtype is F64 and s.memory.is_float), s
-            elif isinstance(s, form.For):
-                for x in (s.lo, s.hi, s.step):
-                    expr(x, scope)
-                    assert x.dtype is I64
-                inner = set(scope)
-                bind(s.var, inner)
-                block(s.body, inner)
-            elif isinstance(s, form.If):
-                expr(s.cond, scope)
-                block(s.then, set(scope))
-                block(s.other, set(scope))
-            elif isinstance(s, form.Alloc):
-                expr(s.size, scope)
-                assert s.name not in memory
-                memory[s.name] = s.memory
-            else:
-                for x in s.values:
-                    expr(x, scope)
-
-    block(kernel.body, bound)
-    if kernel.loop is not None:
-        assert all(isinstance(s, form.Let) for s in kernel.body[:-1])
-    parallel = [s for s in kernel.body if isinstance(s, form.For) and s.kind == "parallel"]
-    assert len(parallel) <= 1

@@ -1,0 +1,113 @@
+"""Proves that a kernel keeps the rules at the head of `form.py`; what does not is a fault of ours.
+
+Checked: names are bound once and in sight where they are used; types agree; memory is declared and read and written in its dtype; operands are not written;
+what stands before and around a parallel loop; the depth of expressions. Not checked: that indices are inside, which the interpreter of the tests does.
+"""
+from __future__ import annotations
+
+from typing import NoReturn
+
+from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.tidy import DEPTH, exprs, parts
+from pipelink_ir.ir.diagnostics import internal_error
+from pipelink_ir.ir.dtypes import BOOL, F32, F64, I32, I64, DType
+
+_TYPES = (BOOL, I32, I64, F32, F64)
+_TO_BOOL = frozenset(("==", "!=", "<", "<=", ">", ">=", "isnan", "isinf"))
+
+
+def check_program(program: form.Program) -> None:
+    """All kernels of a program."""
+    for kernel in program.kernels:
+        _Checker(program, kernel).run()
+
+
+class _Checker:
+    def __init__(self, program: form.Program, kernel: form.Kernel) -> None:
+        self.program, self.kernel = program, kernel
+        self.memory: dict[str, DType] = {b.name: b.memory for b in kernel.buffers}
+        self.readonly = {b.name for b in kernel.buffers if b.kind == "operand"}
+        self.types: dict[str, DType] = {**dict.fromkeys(kernel.symbols, I64), **dict(kernel.scalars)}
+        self.mutable: set[str] = set()
+
+    def fail(self, message: str) -> NoReturn:
+        internal_error(f"kernel {self.kernel.name} of the loop-level form: {message}")
+
+    def need(self, holds: bool, message: str) -> None:
+        if not holds:
+            self.fail(message)
+
+    def run(self) -> None:
+        body = self.kernel.body
+        if self.kernel.loop is not None:
+            self.need(all(isinstance(s, form.Let) for s in body[:-1]), "something but a Let stands before the parallel loop")
+        self.block(body, set(self.types), 0)
+
+    # -------------------------------------------------------------------------------------------------------------- statements
+
+    def block(self, body: form.Block, scope: set[str], level: int) -> None:
+        for s in body:
+            for x in exprs(s):
+                self.expr(x, scope, 0)
+            self.statement(s, scope, level)
+
+    def statement(self, s: form.Stmt, scope: set[str], level: int) -> None:
+        if isinstance(s, form.Let):
+            self.bind(s.name, s.value.dtype, scope)
+        elif isinstance(s, form.Var):
+            self.need(s.init.dtype is s.dtype, f"{s.name} begins with another type")
+            self.bind(s.name, s.dtype, scope)
+            self.mutable.add(s.name)
+        elif isinstance(s, form.Assign):
+            self.need(s.name in scope and s.name in self.mutable, f"{s.name} is no Var in sight")
+            self.need(self.types[s.name] is s.value.dtype, f"{s.name} is assigned another type")
+        elif isinstance(s, form.Store):
+            self.store(s)
+        elif isinstance(s, form.Alloc):
+            self.need(s.size.dtype is I64 and s.name not in self.memory, f"the scratch {s.name} is declared twice or its size is no i64")
+            self.memory[s.name] = s.memory
+        elif isinstance(s, form.For):
+            self.need(s.lo.dtype is s.hi.dtype is s.step.dtype is I64, f"bounds of the loop over {s.var} are no i64")
+            self.need(s.kind != "parallel" or level == 0, f"the parallel loop over {s.var} stands inside something")
+            inner = set(scope)
+            self.bind(s.var, I64, inner)
+            self.block(s.body, inner, level + 1)
+        elif isinstance(s, form.If):
+            self.need(s.cond.dtype is BOOL, "a condition is no bool")
+            self.block(s.then, set(scope), level + 1)
+            self.block(s.other, set(scope), level + 1)
+        elif isinstance(s, form.Fail):
+            self.need(0 <= s.site < len(self.program.sites) and len(s.values) <= 4, f"there is no site {s.site}")
+
+    def store(self, s: form.Store) -> None:
+        self.need(s.buffer in self.memory and s.buffer not in self.readonly, f"%{s.buffer} is not there to be written")
+        self.need(self.memory[s.buffer] is s.memory and s.index.dtype is I64, f"%{s.buffer} is written as another dtype")
+        self.need(s.value.dtype is s.memory.compute or (s.value.dtype is F64 and s.memory.is_float), f"a {s.value.dtype} is stored in %{s.buffer}")
+
+    def bind(self, name: str, dtype: DType, scope: set[str]) -> None:
+        self.need(name not in self.types, f"{name} is bound twice")
+        self.types[name] = dtype
+        scope.add(name)
+
+    # ------------------------------------------------------------------------------------------------------------- expressions
+
+    def expr(self, x: form.Expr, scope: set[str], depth: int) -> None:
+        self.need(x.dtype in _TYPES, f"an expression has the type {x.dtype}")
+        self.need(depth <= DEPTH + 2, "an expression is too deep")
+        if isinstance(x, form.Ref):
+            self.need(x.name in scope and self.types[x.name] is x.dtype, f"{x.name} is not in sight, or of another type")
+        elif isinstance(x, form.Load):
+            self.need(self.memory.get(x.buffer) is x.memory and x.dtype is x.memory.compute and x.index.dtype is I64, f"%{x.buffer} is read as another dtype")
+        elif isinstance(x, form.Op):
+            self.op(x)
+        elif isinstance(x, form.Convert):
+            self.need(x.dtype is x.to.compute, "a cast has not the compute type")
+        elif isinstance(x, form.Choose):
+            self.need(x.cond.dtype is BOOL and x.then.dtype is x.other.dtype is x.dtype, "the values of a choice have two types")
+        for p in parts(x):
+            self.expr(p, scope, depth + 1)
+
+    def op(self, x: form.Op) -> None:
+        types = {a.dtype for a in x.args}
+        self.need(x.fn in form.PRIMITIVES and len(types) == 1, f"'{x.fn}' of {', '.join(map(str, sorted(t.name for t in types)))}")
+        self.need(x.dtype is (BOOL if x.fn in _TO_BOOL else x.args[0].dtype), f"'{x.fn}' gives {x.dtype}")
