@@ -4,18 +4,20 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from pipelink_ir.backends.cpu import emit, jit
+from pipelink_ir.backends.cpu.cost import Sharing, sharing
 from pipelink_ir.backends.cpu.irtext import IRModule
 from pipelink_ir.backends.cpu.memory import Lease, address_of, new_array
-from pipelink_ir.backends.cpu.plan import STATUS_BYTES, Plan, Planner, Unit
 from pipelink_ir.backends.cpu.pool import run_plan
 from pipelink_ir.backends.cpu.statements import OUT_OF_MEMORY
 from pipelink_ir.backends.loops.form import Program
+from pipelink_ir.backends.planning import Plan, Planner
 from pipelink_ir.ir.diagnostics import ExecutionError, Report, internal_error
 from pipelink_ir.ir.nodes import Module, Node, Operator, Pipeline
 
@@ -24,6 +26,21 @@ PLANS = 64
 
 IDLE_BYTES = 256 << 20
 """Memory that plans of other shapes may keep while they are not used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """An operator and its machine code: for each kernel the address of the function and of the one that counts (0 if none)."""
+
+    op: Operator
+    code: emit.ProgramCode
+    addresses: tuple[tuple[int, int], ...]
+    library: jit.Library
+    """Kept as long as its functions may be called."""
+
+    @property
+    def program(self) -> Program:
+        return self.code.program
 
 
 def load(module: Module, pipeline_name: str, options: Any = None) -> CpuExecutable:
@@ -98,11 +115,11 @@ class Artifacts(dict[str, str | bytes]):
 class _Instance:
     """The memory of one running call: frames, steps, arena and status, with the addresses among them filled in."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, calls: list[tuple[int, int, int, Sharing]]) -> None:
         self.plan = plan
         self.frames = (ctypes.c_int64 * max(1, len(plan.words)))(*plan.words)
         self.arena = Lease(plan.arena) if plan.arena else None
-        self.status = (ctypes.c_int64 * (STATUS_BYTES // 8))()
+        self.status = (ctypes.c_int64 * emit.STATUS_WORDS)()
         arena, status = self.arena.address if self.arena else 0, ctypes.addressof(self.status)
         self.given: list[tuple[int, str, int]] = []
         for p in plan.patches:
@@ -113,7 +130,7 @@ class _Instance:
             else:
                 self.given.append((p.word, p.kind, p.number))
         base = ctypes.addressof(self.frames)
-        words = [w for s in plan.steps for w in (s.function, s.count, base + 8 * s.frame, s.least, int(s.shared))]
+        words = [w for function, count, frame, share in calls for w in (function, count, base + 8 * frame, share.least, int(share.worth))]
         self.steps = (ctypes.c_int64 * max(1, len(words)))(*words)
 
 
@@ -132,14 +149,19 @@ class CpuExecutable:
     def __call__(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
         """Run on C-contiguous arrays; see `backends/interface.py`."""
         given = [_aligned(arrays[name]) for name in self._inputs]
-        key = tuple([a.shape for a in given])
-        plan, idle = self._plans.get(key) or self._plan(key)
-        results = [new_array(shape, dtype) for shape, dtype in plan.results]
-        addresses = {"input": [address_of(a) for a in given], "result": [address for _, address in results]}
+        return self.run(tuple([a.shape for a in given]), [address_of(a) for a in given])
+
+    def run(self, shapes: tuple[tuple[int, ...], ...], given: list[int],
+            into: Mapping[int, tuple[np.ndarray[Any, Any], int]] = MappingProxyType({})) -> dict[str, np.ndarray[Any, Any]]:
+        """Run on dense, aligned memory: the shapes and addresses of all inputs in order, which the caller keeps alive. `into` gives arrays and their
+        addresses that results of these numbers are written to; the others are fresh."""
+        plan, idle = self._plans.get(shapes) or self._plan(shapes)
+        results = [into[n] if n in into else new_array(shape, dtype) for n, (shape, dtype) in enumerate(plan.results)]
+        addresses = {"input": given, "result": [address for _, address in results]}
         try:
             instance = idle.pop()
         except IndexError:
-            instance = _Instance(plan)
+            instance = _Instance(plan, self._calls(plan))
         frames = instance.frames
         for word, kind, number in instance.given:
             frames[word] = addresses[kind][number]
@@ -171,6 +193,18 @@ class CpuExecutable:
                 idle -= old.arena * len(instances)
                 instances.clear()
             return self._plans.setdefault(key, (plan, []))
+
+    def _calls(self, plan: Plan) -> list[tuple[int, int, int, Sharing]]:
+        """For each step its functions, its frame, and how its loop is shared; thousands of nodes may be alike."""
+        shares: dict[tuple[str, int, tuple[int, ...]], Sharing] = {}
+        out = []
+        for s in plan.steps:
+            unit = self.units[s.op]
+            key = (s.op, s.kernel, tuple(s.sizes.values()))
+            if key not in shares:
+                shares[key] = sharing(unit.program.kernels[s.kernel], dict(s.sizes))
+            out.append((*unit.addresses[s.kernel], s.frame, shares[key]))
+        return out
 
     def _error(self, plan: Plan, step: int, instance: _Instance) -> Exception:
         """What the status block says; the instance is given up with it."""

@@ -191,6 +191,11 @@ _TEXT: dict[str, tuple[str, str, str]] = {
         "A node is placed on `cpu`, on `cuda:N`, or on a declared target. Where targets are declared, one of them must have the device; a program "
         "whose only target is the CPU has no `cuda:0`.",
     ),
+    "PL5301": (
+        "ledger", "something that was inserted although it is denied",
+        "The ledger lists every copy, cast, fallback and the like that the compiler put in or made at a call, with why (`--explain` prints it). `--deny copy` "
+        "says that there may be none of a kind: each one is then an error at the line it belongs to. Nothing is denied by default.",
+    ),
     "PL6001": (
         "input", "an array that does not match its input",
         "Arrays are checked against the signature when they are bound, before anything runs: every input is there, with the dtype, the number of "
@@ -212,6 +217,11 @@ _TEXT: dict[str, tuple[str, str, str]] = {
         "file", "a file that cannot be read or written",
         "A program, an array or an output could not be read or written: it is missing, is a directory, is not readable, or its content is not what "
         "its name says. The exit status is 2. An output file is replaced only when its new content is complete.",
+    ),
+    "PL9102": (
+        "project", "a project file that says what it cannot mean",
+        "`pipelink.yaml` beside a program, or in a folder above it, holds what all programs of a project share. A key that does not exist, a value of the "
+        "wrong kind, a target or a path that is not there: each is reported at its line. The exit status is 2. `docs/project-file.md` lists every key.",
     ),
     "PL9201": (
         "usage", "the command was called in a way that it does not understand",

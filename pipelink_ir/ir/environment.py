@@ -1,10 +1,14 @@
 """Environment variables: every one that PipeLink reads, with its type, its default and what it does. Nothing else reads `os.environ`.
 
-Values are read when they are asked for, so that a test or a host program may change them at any time.
+Values are read when they are asked for, so that a test or a host program may change them at any time. A project file may give some of them another
+default (`defaults`); a variable that is set wins over it.
 """
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,20 +23,42 @@ class Variable:
 
 
 VARIABLES = (
-    Variable("PIPELINK_CACHE_DIR", "$XDG_CACHE_HOME/pipelink or ~/.cache/pipelink", "the folder of compiled code; an unwritable one turns the cache off"),
+    Variable("PIPELINK_CACHE_DIR", "$XDG_CACHE_HOME/pipelink or ~/.cache/pipelink", "the folder of compiled code; `off`, or one that cannot be written: none"),
     Variable("PIPELINK_NUM_THREADS", "the processors this process may use", "how many threads one loop of the CPU backend may run on, 1 for none of its own"),
-    Variable("PIPELINK_LOG_LEVEL", "warning", "what is logged: debug, info, warning, error"),
+    Variable("PIPELINK_LOG_LEVEL", "warning", "what goes to standard error: debug (each array beside the contract it is held against), info, warning, error"),
 )
 """Every variable of ours."""
 
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+_defaults: ContextVar[Mapping[str, str]] = ContextVar("defaults")
+
+
+@contextmanager
+def defaults(values: Mapping[str, str]) -> Iterator[None]:
+    """Other defaults for variables, for what is done inside: those of a project file."""
+    token = _defaults.set(values)
+    try:
+        yield
+    finally:
+        _defaults.reset(token)
+
+
 def _text(name: str) -> str | None:
-    """The value of a variable, None if it is unset or empty."""
-    return os.environ.get(name, "").strip() or None
+    """The value of a variable, else its default of the moment; None if it is unset or empty."""
+    return os.environ.get(name, "").strip() or _defaults.get({}).get(name)
+
+
+def cache_is_off() -> bool:
+    """Whether nothing is to be kept on disk: the cache is `off`."""
+    return (_text("PIPELINK_CACHE_DIR") or "").lower() == "off"
 
 
 def cache_dir() -> Path:
     """PIPELINK_CACHE_DIR, else XDG_CACHE_HOME/pipelink (where that is absolute, as its specification asks), else ~/.cache/pipelink."""
+    if cache_is_off():
+        return Path(os.devnull) / "off"  # no folder: whoever does not ask first finds and stores nothing
     own, xdg = _text("PIPELINK_CACHE_DIR"), _text("XDG_CACHE_HOME")
     if own:
         return Path(own).expanduser()
@@ -52,5 +78,6 @@ def num_threads() -> int:
 
 
 def log_level() -> str:
-    """PIPELINK_LOG_LEVEL in lower case, `warning` if it is unset."""
-    return (_text("PIPELINK_LOG_LEVEL") or "warning").lower()
+    """PIPELINK_LOG_LEVEL in lower case, `warning` if it is unset or no level."""
+    level = (_text("PIPELINK_LOG_LEVEL") or "warning").lower()
+    return level if level in LOG_LEVELS else "warning"

@@ -1,251 +1,243 @@
-"""Arrays against the signature of a pipeline: everything that does not match is reported before anything runs.
+"""Arrays bound to the inputs of a pipeline, fast: what was decided for arrays of one form is not decided again.
 
-Nothing is converted. Arrays that are not C-contiguous are copied for the CPU, which is noted, unless an operator that reads them asks for
-contiguous memory: then they are refused, except with `copies = "allow"`.
+Three ways, each falling back to the next:
+1. The same objects as at the last call: their pointers, shapes and strides are compared with those seen then.
+2. NumPy arrays, torch tensors and views whose form (shapes, strides, layouts) was seen before: dtypes and pointers are read, the form is looked up.
+3. Anything else: `matching.py` reads, checks and explains.
+
+Arrays are read where they are. One whose memory a kernel cannot read as it is (strided, or at an odd address) is packed into memory of its own before each
+run, which its `Entry` says; where a contract asks for more than the array is, that is an error unless copies are allowed.
 """
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
-from pipelink_ir.ir.contracts import setting, word
-from pipelink_ir.ir.diagnostics import ExecutionError, Note, Report, did_you_mean
-from pipelink_ir.ir.dtypes import DTYPES, DType, from_numpy
-from pipelink_ir.ir.nodes import Dots, Edge, Expr, Module, Name, Node, Operand, Operator, Pipeline
-from pipelink_ir.ir.source import Span, elsewhere
+from pipelink_ir.ir.dtypes import DTYPES, DType
+from pipelink_ir.ir.nodes import Module, Pipeline
+from pipelink_ir.passes.ledger import Entry
+from pipelink_ir.runtime import strides as arithmetic
+from pipelink_ir.runtime.demands import demands, in_place
+from pipelink_ir.runtime.matching import Decision, Matching
+from pipelink_ir.runtime.pointers import cell_of, pointer_reader
+from pipelink_ir.runtime.readers import is_torch, read
+from pipelink_ir.runtime.tensor import TensorView
+
+FORMS = 256
+"""Decisions kept by one pipeline."""
+
+
+class Bound:
+    """Arrays that fit, in the order of the signature. `addresses` is where they begin, `shapes` what they measure, `sizes` the symbols' values; `packed` are
+    the numbers of the inputs that a kernel cannot read where they are, `entries` say why."""
+
+    __slots__ = ("addresses", "entries", "names", "packed", "shapes", "sizes", "sources")
+
+    def __init__(self, names: tuple[str, ...], sources: tuple[Any, ...], addresses: list[int], decision: Decision, packed: tuple[int, ...],
+                 entries: tuple[Entry, ...]) -> None:
+        self.names, self.sources, self.addresses = names, sources, addresses
+        self.shapes, self.sizes, self.packed, self.entries = decision.shapes, decision.sizes, packed, entries
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """NumPy arrays over the same memory, by name."""
+        return {name: self.array(k) for k, name in enumerate(self.names)}
+
+    def array(self, number: int) -> Any:
+        """One of them."""
+        import numpy as np
+        source = self.sources[number]
+        return source if type(source) is np.ndarray else read(source).numpy()
+
+    def view(self, number: int) -> TensorView:
+        """One of them as a view."""
+        return read(self.sources[number])
+
+    def dense(self) -> tuple[list[int], list[Any]]:
+        """Addresses at which every input lies densely, and what has to be kept while they are used: fresh copies of those that do not lie so."""
+        import numpy as np
+        addresses, kept = self.addresses.copy(), []
+        for number in self.packed:
+            source = self.array(number)
+            copy = np.empty(source.shape, source.dtype)
+            copy[...] = source
+            kept.append(copy)
+            addresses[number] = pointer_reader()(copy)
+        return addresses, kept
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is copied and why, as text."""
+        return tuple(f"{e.what}, {e.bytes} bytes: {e.reason}" for e in self.entries)
+
+
+class Binder:
+    """Binds arrays to one pipeline. Calls may come from several threads."""
+
+    def __init__(self, contracts: Module, pipeline: Pipeline, copies: str = "refuse", look: Callable[[Pipeline, Matching], None] | None = None) -> None:
+        """`contracts` is the module whose contracts count, `look` is shown every check (and then every call is checked)."""
+        import numpy as np
+        self.pipeline, self.copies, self.look = pipeline, copies, look
+        self.names = tuple(o.name for o in pipeline.inputs)
+        asked = next((p for p in contracts.pipelines if p.name == pipeline.name), pipeline)
+        self.demands, self.in_place = demands(contracts, asked), in_place(contracts, asked)
+        dtypes = [DTYPES[o.type.dtype] for o in pipeline.inputs]
+        self._array = np.ndarray
+        self._slots = tuple(zip(self.names, dtypes, [d.numpy() for d in dtypes], [d.bytes - 1 for d in dtypes], strict=True))
+        self._tensor: type | None = None
+        self._torch: dict[Any, DType] = {}
+        self._forms: dict[Any, _Form] = {}
+        self._last: _Last | None = None
+        self._address = pointer_reader()
+
+    def bind(self, given: Mapping[str, Any], origins: Mapping[str, str] | None = None, copies: str | None = None) -> Bound:
+        """The arrays bound. Raises `ExecutionError`, as `ContractViolationError` where a contract is violated."""
+        copies = copies or self.copies
+        if self.look is None:
+            last = self._last
+            if last is not None and last.copies is copies and last.again(given):
+                return Bound(self.names, tuple(given[n] for n in self.names), last.addresses.copy(), last.decision, last.packed, last.entries)
+            bound = self._known(given, copies)
+            if bound is not None:
+                return bound
+        return self._thorough(given, origins or {}, copies)
+
+    def _known(self, given: Mapping[str, Any], copies: str) -> Bound | None:
+        """Arrays of kinds and forms that were seen before, None for anything else."""
+        if len(given) != len(self._slots):
+            return None
+        array_type, tensor_type, pointer = self._array, self._tensor, self._address
+        sources, addresses, shapes, steps, held = [], [], [], [], []
+        crooked = False
+        try:
+            for name, dtype, numpy_dtype, mask in self._slots:
+                x = given[name]
+                kind = type(x)
+                if kind is array_type:
+                    if x.dtype is not numpy_dtype and x.dtype != numpy_dtype:
+                        return None
+                    address = pointer(x)
+                    steps.append(x.strides)
+                elif kind is tensor_type:
+                    if self._torch.get(x.dtype) is not dtype or not x.is_cpu or x.requires_grad or x.is_neg():
+                        return None
+                    address = x.data_ptr()
+                    steps.append((x.stride(), tensor_type))
+                    held.append(x.untyped_storage().nbytes() - x.storage_offset() * (mask + 1))
+                elif kind is TensorView and x.mirrors is None and x.dtype is dtype and x.device == "cpu":
+                    address = x.address
+                    steps.append((x.byte_strides, x.layout))
+                else:
+                    return None
+                shapes.append(x.shape)
+                sources.append(x)
+                addresses.append(address)
+                if address & mask:
+                    crooked = True
+        except (KeyError, RuntimeError):  # a name that is missing; a torch tensor without memory
+            return None
+        form = self._forms.get((copies, tuple(shapes), tuple(steps)))
+        if form is None or (held and any(bytes < least for bytes, least in zip(held, form.storages, strict=True))):
+            return None
+        return self._bound(tuple(sources), addresses, form.decision, crooked, copies)
+
+    def _thorough(self, given: Mapping[str, Any], origins: Mapping[str, str], copies: str) -> Bound:
+        matching = Matching(self.pipeline, self.demands, given, origins, copies)
+        try:
+            decision = matching.run()
+        finally:
+            if self.look is not None:
+                self.look(self.pipeline, matching)
+        views = [matching.views[name] for name in self.names]
+        # What was made for this call alone (an array of a list of numbers, the memory of a capsule) is kept by its view.
+        sources = tuple(given[n] if type(given[n]) in (self._array, TensorView) or is_torch(given[n]) else matching.views[n] for n in self.names)
+        self._keep(sources, decision, views, copies)
+        addresses = [v.address for v in views]
+        return self._bound(sources, addresses, decision, any(a & slot[3] for a, slot in zip(addresses, self._slots, strict=True)), copies)
+
+    def _keep(self, sources: tuple[Any, ...], decision: Decision, views: list[TensorView], copies: str) -> None:
+        """Remember the decision under the key that `_known` will look it up by."""
+        steps: list[Any] = []
+        storages: list[int] = []
+        for x, view in zip(sources, views, strict=True):
+            if is_torch(x):
+                self._tensor = sys.modules["torch"].Tensor
+                self._torch[x.dtype] = view.dtype
+                steps.append((x.stride(), self._tensor))
+                storages.append(arithmetic.extent(view.shape, view.byte_strides, view.dtype.bytes)[1])
+            else:
+                steps.append((x.byte_strides, x.layout) if type(x) is TensorView else x.strides)
+        for old in list(self._forms)[:max(0, len(self._forms) - FORMS + 1)]:
+            self._forms.pop(old, None)
+        self._forms[(copies, decision.shapes, tuple(steps))] = _Form(decision, tuple(storages))
+
+    def _bound(self, sources: tuple[Any, ...], addresses: list[int], decision: Decision, crooked: bool, copies: str) -> Bound:
+        packed, entries = self._crooked(addresses, decision) if crooked else (decision.packed, decision.entries)
+        if self.look is None:
+            self._last = _Last.of(self.names, sources, addresses, decision, packed, entries, copies)
+        return Bound(self.names, sources, addresses, decision, packed, entries)
+
+    def _crooked(self, addresses: list[int], decision: Decision) -> tuple[tuple[int, ...], tuple[Entry, ...]]:
+        """Elements at odd addresses are packed too."""
+        packed, entries = list(decision.packed), list(decision.entries)
+        for number, (address, (name, dtype, _, mask)) in enumerate(zip(addresses, self._slots, strict=True)):
+            if address & mask and number not in packed and 0 not in decision.shapes[number]:
+                packed.append(number)
+                entries.append(Entry("copy", f"'%{name}' is copied", f"its elements of {dtype.bytes} bytes lie at an odd address, {address:#x}",
+                                     str(prod(decision.shapes[number]) * dtype.bytes), self.pipeline.inputs[number].span))
+        return tuple(sorted(packed)), tuple(entries)
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """Arrays that fit: C-contiguous, in the order of the signature. `sizes` has the symbols' values, `notes` what was copied and why."""
+class _Form:
+    """What was decided for arrays of one form, and how many bytes the storage of each torch tensor must have behind its offset."""
 
-    arrays: dict[str, Any]
-    sizes: dict[str, int]
-    notes: tuple[str, ...]
-
-
-def bind(module: Module, pipeline: Pipeline, given: Mapping[str, Any], origins: Mapping[str, str], copies: str | None = None) -> Bound:
-    """Check `given` against the inputs of `pipeline`; `ExecutionError` with every mismatch. `origins` says where an array came from, if from a file."""
-    report = Report()
-    caller = None if origins else _caller()
-    arrays: dict[str, Any] = {}
-    _names(pipeline, given, report, caller)
-    for operand in pipeline.inputs:
-        if operand.name in given:
-            origin = origins.get(operand.name)
-            array = _array(given[operand.name], operand, report)
-            if array is not None and _matches(array, operand, origin, report, caller):
-                arrays[operand.name] = array
-    _stop(report)
-    sizes = _sizes(pipeline, arrays, origins, report, caller)
-    notes = _contiguous(module, pipeline, arrays, copies, report, caller)
-    _stop(report)
-    return Bound(arrays, sizes, tuple(notes))
+    decision: Decision
+    storages: tuple[int, ...]
 
 
-def _stop(report: Report) -> None:
-    if report.failed:
-        raise ExecutionError(report.diagnostics)
+class _Last:
+    """The objects of the last call, held weakly, with what was read from each: whether they come again unchanged is seen without asking much."""
 
+    __slots__ = ("addresses", "copies", "decision", "entries", "items", "packed")
 
-def signature(pipeline: Pipeline) -> str:
-    """What a pipeline takes, for a message."""
-    from pipelink_ir.grammar.printer import print_type
-    return f"'@{pipeline.name}' takes " + (", ".join(f"%{o.name}: {print_type(o.type)}" for o in pipeline.inputs) or "nothing")
+    def __init__(self, items: tuple[tuple[Any, ...], ...], addresses: list[int], decision: Decision, packed: tuple[int, ...], entries: tuple[Entry, ...],
+                 copies: str) -> None:
+        self.items, self.addresses, self.decision, self.packed, self.entries, self.copies = items, addresses, decision, packed, entries, copies
 
+    @classmethod
+    def of(cls, names: tuple[str, ...], sources: tuple[Any, ...], addresses: list[int], decision: Decision, packed: tuple[int, ...],
+           entries: tuple[Entry, ...], copies: str) -> _Last | None:
+        """None where one of the objects cannot be recognised."""
+        import numpy as np
+        items: list[tuple[Any, ...]] = []
+        for name, x, address in zip(names, sources, addresses, strict=True):
+            if type(x) is np.ndarray:
+                items.append((name, weakref.ref(x), cell_of(x), address, x.shape, x.strides, x.dtype))
+            elif is_torch(x):
+                items.append((name, weakref.ref(x), None, address, x.shape, x.stride(), x.untyped_storage().nbytes()))
+            else:
+                return None
+        return cls(tuple(items), addresses.copy(), decision, packed, entries, copies)
 
-def _got(given: Mapping[str, Any]) -> str:
-    def one(name: str) -> str:
-        array = given[name]
-        dtype = from_numpy(array.dtype) if hasattr(array, "dtype") else None
-        return f"{name}: {dtype.name if dtype else getattr(array, 'dtype', type(array).__name__)}{list(getattr(array, 'shape', ()))}"
-    return "given: " + (", ".join(map(one, given)) or "nothing")
-
-
-def _caller() -> Span | None:
-    """The line of Python outside this package that made the call."""
-    frame = sys._getframe(1)
-    while frame.f_globals.get("__name__", "").split(".")[0] == "pipelink_ir":
-        if frame.f_back is None:
-            return None
-        frame = frame.f_back
-    return elsewhere(frame.f_code.co_filename, frame.f_lineno, 1)
-
-
-def _from(caller: Span | None, name: str) -> list[Note]:
-    return [Note(f"'{name}' is passed here", caller)] if caller else []
-
-
-def _names(pipeline: Pipeline, given: Mapping[str, Any], report: Report, caller: Span | None) -> None:
-    """Inputs that are missing, arrays that nothing asks for."""
-    wanted = [o.name for o in pipeline.inputs]
-    for name in given:
-        if name not in wanted:
-            near = did_you_mean(name, [w for w in wanted if w not in given] or wanted, "%")
-            report.error("input", pipeline.name_span, f"'@{pipeline.name}' has no input '%{name}'; {signature(pipeline)}; {_got(given)}",
-                         _from(caller, name), near or f"leave '{name}' out")
-    # One message for one misspelled name: with a near name among the unknown ones, the missing input is what was meant.
-    unknown = [g for g in given if g not in wanted]
-    for operand in pipeline.inputs:
-        if operand.name not in given and did_you_mean(operand.name, unknown) is None:
-            report.error("input", operand.span, f"the input '%{operand.name}' is missing; {signature(pipeline)}; {_got(given)}", _from(caller, "the call"),
-                         f"give an array for '{operand.name}'")
-
-
-def _array(value: Any, operand: Operand, report: Report) -> Any:
-    """A NumPy array that shares the memory of `value`."""
-    import numpy as np
-    if isinstance(value, np.ndarray):
-        return value
-    try:
-        if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
-            return np.from_dlpack(value)
-        return np.asarray(value)
-    except Exception as error:  # whatever a foreign array raises, it is not one that we can read
-        report.error("input", operand.span, f"'%{operand.name}' is a {type(value).__name__} that is no array here: {' '.join(str(error).split())}", (),
-                     "give a NumPy array, or one in the memory of the CPU that DLPack can hand over")
-        return None
-
-
-def _matches(array: Any, operand: Operand, origin: str | None, report: Report, caller: Span | None) -> bool:
-    """Whether dtype and rank are those of the signature."""
-    from pipelink_ir.grammar.printer import print_type
-    what = f"'%{operand.name}' is {print_type(operand.type)}"
-    here = f" ('{origin}')" if origin else ""
-    wanted = DTYPES.get(operand.type.dtype)
-    have = from_numpy(array.dtype)
-    if wanted is not None and (have is not wanted or not array.dtype.isnative):
-        said = have.name if have and array.dtype.isnative else str(array.dtype)
-        report.error("input", operand.span, f"{what}, but the array is {said}{list(array.shape)}{here}", _from(caller, operand.name),
-                     _dtype_help(wanted, array))
-        return False
-    dims = operand.type.dims
-    least = sum(not isinstance(d, Dots) for d in dims)
-    if array.ndim != len(dims) if least == len(dims) else array.ndim < least:
-        said = have.name if have else str(array.dtype)
-        count = f"{least} dimension{'s' * (least != 1)}"
-        report.error("input", operand.span, f"{what} with {count}, but the array {said}{list(array.shape)} has {array.ndim}{here}", _from(caller, operand.name),
-                     "reshape the array, or change the signature")
-        return False
-    return True
-
-
-def _dtype_help(wanted: DType, array: Any) -> str:
-    name = {"bf16": "ml_dtypes.bfloat16", "f8e4m3": "ml_dtypes.float8_e4m3fn", "f8e5m2": "ml_dtypes.float8_e5m2"}.get(wanted.name)
-    if name and array.dtype.kind == "u" and array.dtype.itemsize == wanted.bytes:
-        return f"bit patterns are seen as numbers with '.view({name})'"
-    numpy_name = name or f"numpy.{wanted.numpy().name if wanted.name != 'bool' else 'bool_'}"
-    return f"convert it with '.astype({numpy_name})', or let the signature say {(from_numpy(array.dtype) or array.dtype)!s}"
-
-
-def _sizes(pipeline: Pipeline, arrays: Mapping[str, Any], origins: Mapping[str, str], report: Report, caller: Span | None) -> dict[str, int]:
-    """The value of every symbol; a shape that disagrees and conditions that do not hold are reported."""
-    from pipelink_ir.grammar.printer import print_type
-    from pipelink_ir.ir.shapes import ArgumentMismatch, bind_shapes
-    env: dict[str, int] = {}
-    operands = [o for o in pipeline.inputs if not any(isinstance(d, Dots) for d in o.type.dims)]
-    try:
-        bind_shapes([(o.type, arrays[o.name].shape) for o in operands], env)
-    except ArgumentMismatch as fault:
-        operand = operands[fault.argument]
-        here = f" ('{origins[operand.name]}')" if operand.name in origins else ""
-        report.error("input", operand.span, f"'%{operand.name}' is {print_type(operand.type)}, but the array has the shape "
-                     f"{list(arrays[operand.name].shape)}{here}: {fault.message}", [*_binders(operands, fault.argument, fault.axis, arrays),
-                                                                                     *_from(caller, operand.name)],
-                     "give arrays whose sizes agree with the signature")
-        return env
-    _conditions(pipeline, env, report, caller)
-    return env
-
-
-def _binders(operands: Sequence[Operand], at: int, axis: int | None, arrays: Mapping[str, Any]) -> list[Note]:
-    """Where the symbols of a dimension that disagrees had got their sizes: the first other inputs that have them."""
-    from pipelink_ir.ir.walk import names_in
-    notes = []
-    for symbol in sorted(names_in(operands[at].type.dims[axis])) if axis is not None else ():
-        for other in operands:
-            if other is not operands[at] and any(isinstance(d, Name) and d.name == symbol for d in other.type.dims):
-                notes.append(Note(f"{symbol} comes from '%{other.name}', whose array has the shape {list(arrays[other.name].shape)}", other.span))
-                break
-    return notes
-
-
-def _conditions(pipeline: Pipeline, sizes: Mapping[str, int], report: Report, caller: Span | None) -> None:
-    from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate, evaluate_condition
-    env: dict[str, Any] = dict(sizes)
-    for attribute in pipeline.attributes:
-        if attribute.default is not None:
-            try:
-                env[attribute.name] = evaluate(attribute.default, {})
-            except CannotEvaluate:
-                continue  # a word
-    known = ", ".join(f"{name} = {value}" for name, value in env.items())
-    for condition in pipeline.where:
-        try:
-            if evaluate_condition(condition, env):
-                continue
-            why = f"does not hold for {known}"
-        except CannotEvaluate as fault:
-            why = f"cannot be decided for {known}: {fault}"
-        report.error("input", condition.span, f"'{_text(condition)}' {why}", _from(caller, "the call"), "give arrays of other sizes")
-
-
-def _text(condition: Expr) -> str:
-    from pipelink_ir.grammar.printer import print_expr
-    return print_expr(condition)
-
-
-# ---------------------------------------------------------------------------------------------------------------- contiguity
-
-_ORDER = {"any": 0, "rows": 1, "dense": 2}
-
-
-def _contiguous(module: Module, pipeline: Pipeline, arrays: dict[str, Any], copies: str | None, report: Report, caller: Span | None) -> list[str]:
-    """Make every array C-contiguous, as the CPU backend reads them, and say so."""
-    import numpy as np
-    notes: list[str] = []
-    asked = _asked(module, pipeline) if any(not a.flags.c_contiguous for a in arrays.values()) else {}
-    for operand in pipeline.inputs:
-        array = arrays.get(operand.name)
-        if array is None or array.flags.c_contiguous:
-            continue
-        contract, op, place = asked.get(operand.name, ("any", None, None))
-        if copies != "allow" and op is not None and not (contract == "rows" and _pitched(array)):
-            notes_ = [Note(f"'@{op.name}' asks for '{contract}' here", place)] if place else []
-            report.error("input", operand.span, f"'@{op.name}' reads '%{operand.name}' and takes '{contract}' memory, but the array has the strides "
-                         f"{list(array.strides)} (bytes) for the shape {list(array.shape)}", [*notes_, *_from(caller, operand.name)],
-                         "give numpy.ascontiguousarray(…) of it, or allow copies (--copies allow)")
-            continue
-        arrays[operand.name] = np.ascontiguousarray(array).reshape(array.shape)
-        notes.append(f"'%{operand.name}' is copied, {array.nbytes} bytes: the array is not contiguous (strides {list(array.strides)})")
-    return notes
-
-
-def _pitched(array: Any) -> bool:
-    """Rows without gaps inside, at a constant distance."""
-    if array.ndim == 0 or array.strides[-1] != array.itemsize:
-        return False
-    inner = array.strides[-2] if array.ndim > 1 else 0
-    for size, stride in zip(reversed(array.shape[1:-1]), reversed(array.strides[:-2]), strict=True):
-        if stride != inner * size:
+    def again(self, given: Mapping[str, Any]) -> bool:
+        """Whether these are the same objects with the same memory."""
+        if len(given) != len(self.items):
             return False
-        inner = stride
-    return array.ndim < 2 or bool(array.strides[-2] >= array.shape[-1] * array.itemsize)
-
-
-def _asked(module: Module, pipeline: Pipeline) -> dict[str, tuple[str, Operator | None, Span | None]]:
-    """The strictest `contiguity` that a consumer of each input declares."""
-    operators = {o.name: o for o in module.operators}
-    out: dict[str, tuple[str, Operator | None, Span | None]] = {}
-    for node in pipeline.nodes:
-        op = operators.get(node.op) if isinstance(node, Node) else None
-        if op is None or not isinstance(node, Node):
-            continue
-        for arg, operand in zip(node.args, op.operands, strict=False):
-            found = setting(op, "memory", "contiguity", operand.name)
-            contract = word(found.setting.value) if found else None
-            if isinstance(arg, Edge) and found and contract and _ORDER.get(contract, 0) > _ORDER[out.get(arg.name, ("any", None, None))[0]]:
-                out[arg.name] = (contract, op, found.setting.span)
-    return out
+        try:
+            for name, ref, cell, address, shape, steps, held in self.items:
+                x = given[name]
+                if x is not ref():
+                    return False
+                if cell is not None:
+                    if cell.value != address or x.shape != shape or x.strides != steps or x.dtype is not held:
+                        return False
+                elif x.data_ptr() != address or x.shape != shape or x.stride() != steps or x.untyped_storage().nbytes() != held or x.requires_grad:
+                    return False
+        except (KeyError, RuntimeError):
+            return False
+        return True

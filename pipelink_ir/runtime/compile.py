@@ -2,19 +2,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipelink_ir.ir.diagnostics import Diagnostic, InternalError, ProgramError, Report, UsageError, did_you_mean
+from pipelink_ir.ir.diagnostics import Diagnostic, InternalError, ProgramError, Report, UsageError, did_you_mean, violation
 from pipelink_ir.ir.nodes import Module, Operand, Pipeline
-from pipelink_ir.passes.manager import Hook, Step, describe_error, parse_passes, pipeline_text, run_passes
+from pipelink_ir.passes.ledger import Entry, check_denied, ledger, parse_kinds
+from pipelink_ir.passes.manager import INPUT, Hook, Step, describe_error, parse_passes, pipeline_text, run_passes
 from pipelink_ir.runtime.attributes import require_values, with_attributes
-from pipelink_ir.runtime.bind import Bound, bind
+from pipelink_ir.runtime.project import Project, find_project
 from pipelink_ir.runtime.sources import read_program
 from pipelink_ir.runtime.targets import Target, checked_for, completed, load, parse_target
 
 if TYPE_CHECKING:
     from pipelink_ir.backends.interface import Executable
+    from pipelink_ir.runtime.bind import Binder, Bound
+    from pipelink_ir.runtime.values import Watched
 
 R = TypeVar("R")
 
@@ -94,24 +98,44 @@ class Artifacts(Mapping[str, str | bytes]):
         return sum(1 for _ in self)
 
 
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a compiled pipeline treats its calls: whether arrays may be copied that a contract refuses (`allow`, `refuse`), whether the values of every edge are
+    checked, and which entries of the ledger are errors."""
+
+    copies: str = "refuse"
+    check_values: bool = False
+    deny: frozenset[str] = frozenset()
+    project: Project = field(default_factory=Project)
+
+    def __post_init__(self) -> None:
+        if self.copies not in ("allow", "refuse"):
+            raise UsageError(f"copies is 'allow' or 'refuse', not {self.copies!r}")
+
+
 class Compiled:
     """A pipeline that is ready to run: call it with one array for each input, by name.
 
     `module` is the program after all `passes`, `pipeline` its pipeline; `diagnostics` holds the warnings; `artifacts` every intermediate text by its
-    extension (`plir`, `ll`, `s`, …)."""
+    extension (`plir`, `ll`, `s`, …); `ledger` what was inserted on the way, and why."""
 
-    def __init__(self, module: Module, pipeline: Pipeline, target: Target, diagnostics: Sequence[Diagnostic], float64: bool = False,
-                 passes: str = "") -> None:
+    def __init__(self, module: Module, pipeline: Pipeline, target: Target, diagnostics: Sequence[Diagnostic], float64: bool = False, passes: str = "",
+                 contracts: Module | None = None, settings: Settings | None = None) -> None:
         self.module, self.pipeline, self.target, self.diagnostics = module, pipeline, target, tuple(diagnostics)
-        self._float64, self._executable, self.passes = float64, None, passes
-
-    _executable: Executable | None
+        self.contracts, self.settings = contracts or module, settings or Settings()
+        self._float64, self.passes = float64, passes
+        self._executable: Executable | None = None
+        self._binder: Binder | None = None
+        self._watched: tuple[Watched, Executable] | None = None
+        # An input may be called like an option of a call; then it is the input that is meant.
+        self._taken = frozenset(o.name for o in pipeline.inputs) & {"out", "copies", "check_values"}
 
     @property
     def executable(self) -> Executable:
         """What the backend made."""
         if self._executable is None:
-            self._executable = load_module(self.target, self.module, self.pipeline.name, float64=self._float64)
+            with self.settings.project.environment():
+                self._executable = load_module(self.target, self.module, self.pipeline.name, float64=self._float64)
         return self._executable
 
     @property
@@ -136,38 +160,105 @@ class Compiled:
         value = self.artifacts[extension]
         return value if isinstance(value, str) else value.decode("utf-8")
 
+    @property
+    def ledger(self) -> tuple[Entry, ...]:
+        """What was inserted or declined when the program was compiled. What a call copies is told by `bind(…).entries`."""
+        return ledger(self.module, self.target.name)
+
+    @property
+    def binder(self) -> Binder:
+        """What checks arrays against the signature."""
+        if self._binder is None:
+            from pipelink_ir.runtime import log
+            from pipelink_ir.runtime.bind import Binder
+            with self.settings.project.environment():
+                look = log.tell if log.wanted() else None
+            self._binder = Binder(self.contracts, self.pipeline, self.settings.copies, look)
+        return self._binder
+
     def bind(self, arrays: Mapping[str, Any], origins: Mapping[str, str] | None = None, copies: str | None = None) -> Bound:
-        """Check arrays against the signature; `ExecutionError` (PL6001) says what does not match. `origins` says where each came from."""
-        return bind(self.module, self.pipeline, arrays, origins or {}, copies)
+        """Check arrays against the signature and the contracts behind it; `ExecutionError` (PL6001) says what does not match, as `ContractViolationError` where
+        it is a contract. `origins` says which files arrays came from; `copies="allow"` copies what would be refused."""
+        bound = (self._binder or self.binder).bind(arrays, origins, copies)
+        if bound.entries and self.settings.deny:
+            from pipelink_ir.runtime.matching import stop
+            report = Report()
+            check_denied(bound.entries, self.settings.deny, report, self.pipeline.name_span)
+            stop(report)
+        return bound
 
-    def run(self, bound: Bound) -> Results:
-        """Run on arrays that were checked."""
-        executable = self.executable
-        return Results(_ours(f"while running on '{self.target.name}'", lambda: executable(bound.arrays)))
+    def run(self, bound: Bound, out: Any = None) -> Results:
+        """Run on arrays that were checked. `out` gives arrays for results, as in a call."""
+        from pipelink_ir.runtime.calls import run
+        given, where = None, f"while running on '{self.target.name}'"
+        if out is not None:
+            from pipelink_ir.runtime.outputs import check_outputs
+            given = check_outputs(self.binder, out, bound)
+        if self.settings.check_values:
+            watched, executable = self._watching()
+            return Results(_ours(where, lambda: run(executable, self.pipeline.results, bound, given, watched)))
+        executable = self._executable or self.executable
+        return Results(_ours(where, lambda: run(executable, self.pipeline.results, bound, given)))
 
-    def __call__(self, /, **arrays: Any) -> Results:
-        """Check the arrays and run. They are read where they are and never written; the results are fresh arrays of the caller's."""
-        return self.run(self.bind(arrays))
+    def _watching(self) -> tuple[Watched, Executable]:
+        """The pipeline in which every edge that a contract speaks of is a result."""
+        if self._watched is None:
+            from pipelink_ir.runtime.values import watched
+            laid_out = run_passes(self.contracts, parse_passes("flatten")[-1:], Report())
+            found = watched(self.contracts, laid_out, self.pipeline.name)
+            with self.settings.project.environment():
+                self._watched = found, load_module(self.target, found.module, self.pipeline.name, float64=self._float64)
+        return self._watched
+
+    def __call__(self, /, *, out: Any = None, copies: str | None = None, **arrays: Any) -> Results:
+        """Check the arrays and run. They are read where they are and never written.
+
+        Results are fresh arrays of the caller's, or go to the arrays that `out` gives: a table by name, a list in order, or one array for the only result.
+        `copies="allow"` makes a copy of an array that is not as contiguous as an operator asks, instead of an error."""
+        if self._taken:
+            for name, value in (("out", out), ("copies", copies)):
+                if name in self._taken:
+                    arrays[name] = value
+            out, copies = (None if "out" in self._taken else out), (None if "copies" in self._taken else copies)
+        return self.run(self.bind(arrays, None, copies), out)
 
     def __repr__(self) -> str:
         return f"<pipeline @{self.pipeline.name} for {self.target.name}: {', '.join(o.name for o in self.inputs)} -> {', '.join(o.name for o in self.results)}>"
 
 
-def compile(program: str | os.PathLike[str], target: str | None = None, pipeline: str | None = None, *, float64: bool = False, **attributes: Any) -> Compiled:
+def compile(program: str | os.PathLike[str], target: str | None = None, pipeline: str | None = None, *, float64: bool = False, copies: str | None = None,
+            check_values: bool = False, deny: str | Iterable[str] = (), **attributes: Any) -> Compiled:
     """Compile a program for a target and return a callable.
 
     `program` is the path of a `.plir` file, or the text of a program (a string of several lines). `target` is "cpu" (the default) or "reference", which
     interprets the program with NumPy, with `float64` in f64 throughout. `pipeline` names one where there are several. `attributes` are values for the
-    attributes of the pipeline. Raises `ProgramError` with all diagnostics if the program is at fault.
+    attributes of the pipeline.
+
+    `copies` is "refuse" (the default) or "allow": whether an array that is not as contiguous as an operator asks is copied instead of refused. With
+    `check_values`, `range` and `finite` are checked on the values of every edge while it runs, which takes time. `deny` names kinds of ledger entries
+    that are errors, "copy,cast". What is not said is taken from the `pipelink.yaml` beside the program or above it.
+
+    Raises `ProgramError` with all diagnostics if the program is at fault, as `ContractViolationError` if the first is about a contract.
 
         edge = pipelink_ir.compile("edge_gamma.plir")
         out = edge(img=frame)          # frame: float32 [N, H, W, 3]; out.out: float32 [N, H, W, 1]
     """
-    chosen = parse_target(target or "cpu")
-    steps = checked_for(parse_passes(chosen.passes), [chosen] if target else ())
-    compiled = compile_module(read(program), chosen, pipeline, attributes, float64=float64, steps=steps)
+    project = project_of(program)
+    settings = Settings(copies or project.copies or "refuse", check_values, parse_kinds((deny,) if isinstance(deny, str) else deny, "deny"), project)
+    chosen = parse_target(target or project.runs_on())
+    try:
+        with project.environment():
+            steps = project.steps(checked_for(parse_passes(chosen.passes), [chosen] if target else ()))
+            compiled = compile_module(read(program), chosen, pipeline, attributes, float64=float64, steps=steps, settings=settings)
+    except ProgramError as error:
+        raise violation(error) from None
     _ = compiled.executable  # now, not at the first call
     return compiled
+
+
+def project_of(program: str | os.PathLike[str]) -> Project:
+    """The project file that is in force for a program; that of a text is none."""
+    return Project() if isinstance(program, str) and "\n" in program else find_project(os.fsdecode(program))
 
 
 def read(program: str | os.PathLike[str]) -> Module:
@@ -194,15 +285,31 @@ def pick_pipeline(module: Module, name: str | None) -> str:
 
 
 def compile_module(module: Module, target: Target, pipeline: str | None = None, attributes: Mapping[str, Any] | None = None, *, float64: bool = False,
-                   steps: Sequence[Step] | None = None, hooks: Sequence[Hook] = ()) -> Compiled:
+                   steps: Sequence[Step] | None = None, hooks: Sequence[Hook] = (), settings: Settings | None = None) -> Compiled:
     """Run the passes on a parsed program. The backend gets the result when it is first needed."""
+    settings = settings or Settings()
     name = pick_pipeline(module, pipeline)
     module = with_attributes(module, name, attributes or {})
     require_values(module, name)
-    report = Report()
+    report, typed = Report(), _Typed()
     steps = completed(parse_passes(target.passes) if steps is None else steps, target)
-    module = run_passes(module, steps, report, hooks)
-    return Compiled(module, next(p for p in module.pipelines if p.name == name), target, report.diagnostics, float64, pipeline_text(steps))
+    module = run_passes(module, steps, report, [*hooks, typed])
+    made = next(p for p in module.pipelines if p.name == name)
+    compiled = Compiled(module, made, target, report.diagnostics, float64, pipeline_text(steps), typed.module, settings)
+    check_denied(compiled.ledger if settings.deny else (), settings.deny, report, compiled.pipeline.name_span)
+    report.stop_if_failed()
+    return compiled
+
+
+@dataclass(slots=True)
+class _Typed:
+    """Keeps the module as it is once its types are known: there the contracts of graph operators can still be read."""
+
+    module: Module | None = None
+
+    def __call__(self, step: Step, before: Module, after: Module | Exception | None) -> None:
+        if step is not INPUT and step.name in ("infer-types", "check-contracts") and isinstance(after, Module):
+            self.module = after
 
 
 def load_module(target: Target, module: Module, pipeline: str, **options: Any) -> Executable:

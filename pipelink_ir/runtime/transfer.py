@@ -8,7 +8,7 @@ from pipelink_ir.ir.diagnostics import ExecutionError, Report, UsageError, did_y
 from pipelink_ir.ir.dtypes import DTYPES, from_numpy
 from pipelink_ir.ir.nodes import Operand
 from pipelink_ir.runtime import files, images
-from pipelink_ir.runtime.bind import signature
+from pipelink_ir.runtime.matching import signature
 from pipelink_ir.runtime.ranges import promised_range
 from pipelink_ir.runtime.sources import file_error, same_file
 

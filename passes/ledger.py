@@ -1,0 +1,115 @@
+"""The ledger: everything that was inserted or declined on the user's behalf, with why, how many bytes, and the line it belongs to.
+
+It is a view of the module: a node that a pass put in carries its `reason`, so a program that was dumped and resumed has the same ledger. What happens at a
+call (a copy of an array that is not dense) makes entries of the same kind. `--explain` prints them, `--deny copy,cast` turns them into errors.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pipelink_ir.ir.diagnostics import Report, UsageError, did_you_mean
+from pipelink_ir.ir.dtypes import DTYPES
+from pipelink_ir.ir.nodes import Device, IntLit, Module, Node, TensorType
+from pipelink_ir.ir.shapes import dim_text
+from pipelink_ir.ir.source import Span
+
+KINDS = {
+    "copy": "bytes are copied: to another device, another layout, or so that an array is as contiguous as asked for",
+    "cast": "values are converted to another dtype",
+    "quantize": "values are quantised or brought back",
+    "sync": "somebody waits: an event, a device, a stream",
+    "fallback": "something runs elsewhere or otherwise than the program asks",
+    "materialise": "a value is stored that nobody asked to be stored",
+    "declined": "a change that was possible was not made, since it would not pay",
+    "other": "anything else that a pass put in",
+}
+"""Kinds of entries, with what they say."""
+
+_OF_OPERATOR = {"std.copy": "copy", "std.cast": "cast", "std.quantize": "quantize", "std.dequantize": "quantize"}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the ledger."""
+
+    kind: str
+    what: str
+    reason: str
+    bytes: str = ""
+    """How many, as text: of symbolic sizes the expression."""
+    span: Span | None = None
+
+    def __str__(self) -> str:
+        size = f", {self.bytes} bytes" if self.bytes else ""
+        return f"{self.kind}: {self.what}{size}: {self.reason}"
+
+    def text(self) -> str:
+        """With the place it belongs to."""
+        return f"{self.span}: {self}" if self.span is not None else str(self)
+
+
+def ledger(module: Module, target: str | None = None) -> tuple[Entry, ...]:
+    """The entries of a module. With a `target`, also what the target cannot do as the program asks."""
+    return tuple(e for p in module.pipelines for e in (*_placed(p.device, f"'@{p.name}'", p.name_span, target), *_nodes(p.nodes, target))) + tuple(
+        e for o in module.operators if o.graph is not None for e in _nodes(o.graph.nodes, target))
+
+
+def _nodes(nodes: Iterable[object], target: str | None) -> Iterator[Entry]:
+    for n in nodes:
+        if isinstance(n, Node):
+            yield from _placed(n.device, f"'@{n.op}'", n.op_span, target)
+            if n.reason is not None:
+                yield _inserted(n)
+
+
+def _inserted(n: Node) -> Entry:
+    """A node that a pass put in. A reason may begin with its kind, `fallback: …`."""
+    head, colon, tail = n.reason.partition(":") if n.reason else ("", "", "")
+    kind = head.strip() if colon and head.strip() in KINDS else None
+    reason = tail.strip() if kind else n.reason or ""
+    made = ", ".join(f"'%{r.name}'" for r in n.results)
+    return Entry(kind or _OF_OPERATOR.get(n.op, "other"), f"{made} = '@{n.op}'", reason, _bytes(n.types), n.loc or n.op_span)
+
+
+def _bytes(types: Sequence[TensorType]) -> str:
+    """Bytes of all results: a number, or an expression of the sizes."""
+    total, parts = 0, []
+    for t in types:
+        dtype = DTYPES.get(t.dtype)
+        if dtype is None:
+            return ""
+        number, names = dtype.bytes, []
+        for d in t.dims:
+            if isinstance(d, IntLit):
+                number *= d.value
+            else:
+                names.append(dim_text(d))
+        if names:
+            parts.append("*".join([str(number), *names]))
+        else:
+            total += number
+    return " + ".join([*parts, *([str(total)] if total or not parts else [])]) if types else ""
+
+
+def _placed(device: Device | None, what: str, span: Span, target: str | None) -> Iterator[Entry]:
+    if device is not None and device.kind == "cuda" and target in ("cpu", "reference"):
+        yield Entry("fallback", f"{what} on cuda:{device.index}", f"runs on the CPU: the target is '{target}'", "", device.span)
+
+
+def parse_kinds(texts: Iterable[str], flag: str) -> frozenset[str]:
+    """The kinds in `copy,cast`; a `UsageError` for one that does not exist."""
+    kinds = frozenset(k.strip() for text in texts for k in text.split(",") if k.strip())
+    for kind in sorted(kinds):
+        if kind not in KINDS:
+            raise UsageError(f"{flag}: there is no kind of entry '{kind}'; {did_you_mean(kind, KINDS) or 'there are ' + ', '.join(KINDS)}")
+    return kinds
+
+
+def check_denied(entries: Iterable[Entry], denied: frozenset[str], report: Report, where: Span) -> None:
+    """Report every entry of a kind that is denied; `where` is the place of entries that have none."""
+    for e in entries:
+        if e.kind in denied:
+            size = f", {e.bytes} bytes" if e.bytes else ""
+            report.error("ledger", e.span or where, f"{e.what}{size}: {e.reason}; '{e.kind}' is denied", (),
+                         f"change the program or the arrays so that it is not needed, or do not deny '{e.kind}'")

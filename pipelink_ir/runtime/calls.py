@@ -1,0 +1,47 @@
+"""One run of an executable on arrays that were bound: inputs packed where they have to be, results fresh or where the caller wants them."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipelink_ir.ir.nodes import Operand
+
+if TYPE_CHECKING:
+    from pipelink_ir.backends.interface import Executable
+    from pipelink_ir.runtime.bind import Bound
+    from pipelink_ir.runtime.outputs import Given
+    from pipelink_ir.runtime.values import Watched
+
+
+def run(executable: Executable, results: Sequence[Operand], bound: Bound, given: Mapping[str, Given] | None = None,
+        watched: Watched | None = None) -> dict[str, Any]:
+    """The results by name. With `watched`, the executable has more results, whose values are checked."""
+    at_addresses = getattr(executable, "run", None)
+    if at_addresses is None:
+        values = executable(bound.arrays)
+    else:
+        addresses, kept = bound.dense() if bound.packed else (bound.addresses, None)
+        # What is checked first is not written to the caller's memory before.
+        values = at_addresses(bound.shapes, addresses, _into(results, given)) if given and watched is None else at_addresses(bound.shapes, addresses)
+        del kept
+    if watched is not None:
+        from pipelink_ir.runtime.values import check
+        check(watched, {**bound.arrays, **values}, dict(zip(bound.names, bound.sources, strict=True)))
+        values = {r.name: values[r.name] for r in results}
+    if not given:
+        return dict(values)
+    return {r.name: _handed(r, values[r.name], given.get(r.name), at_addresses is not None and watched is None) for r in results}
+
+
+def _into(results: Sequence[Operand], given: Mapping[str, Given]) -> dict[int, tuple[Any, int]]:
+    """The arrays that kernels write to themselves."""
+    return {n: (given[r.name].view.numpy(), given[r.name].view.address) for n, r in enumerate(results) if r.name in given and given[r.name].direct}
+
+
+def _handed(result: Operand, value: Any, given: Given | None, written: bool) -> Any:
+    """The caller's array, with the values in it."""
+    if given is None:
+        return value
+    if not (given.direct and written):
+        given.write(result, value)
+    return given.target

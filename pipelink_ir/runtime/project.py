@@ -1,0 +1,325 @@
+"""`pipelink.yaml`: found by walking up from a program's folder, read, and checked; every fault is told at its line and column.
+
+What is a word in the file is taken as it is written: YAML's `off`, `no` and `1e3` are no booleans and numbers unless the key asks for one.
+"""
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from pipelink_ir.ir import environment
+from pipelink_ir.ir.diagnostics import Note, ProgramError, Report, UsageError, did_you_mean
+from pipelink_ir.ir.dtypes import DTYPES
+from pipelink_ir.ir.source import Source, Span
+from pipelink_ir.ir.targets import LIBRARIES, known_archs, parse_arch
+from pipelink_ir.runtime.project_keys import BUILD_KEYS, FILE, KEYS, POLICY_KEYS
+from pipelink_ir.runtime.sources import STDIN_PATHS, read_bytes
+
+if TYPE_CHECKING:
+    import yaml
+
+    from pipelink_ir.passes.manager import Step
+
+_CUDA = re.compile(r"cuda(:\d+)?")
+_DEVICE = re.compile(r"cpu|cuda:\d+|@\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """One entry of the build list."""
+
+    program: str
+    pipeline: str | None = None
+    targets: tuple[str, ...] = ()
+    output: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """What a project file says. Paths are absolute. Without a file nothing is said."""
+
+    path: str | None = None
+    targets: tuple[str, ...] = ()
+    search_paths: tuple[str, ...] = ()
+    device_map: Mapping[str, str] = field(default_factory=dict)
+    precision: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    cache: str | None = None
+    log_level: str | None = None
+    copies: str | None = None
+    build: tuple[Build, ...] = ()
+
+    @contextmanager
+    def environment(self) -> Iterator[None]:
+        """Inside, the project's cache and log level stand for variables that are not set."""
+        values = {name: value for name, value in (("PIPELINK_CACHE_DIR", self.cache), ("PIPELINK_LOG_LEVEL", self.log_level)) if value is not None}
+        with environment.defaults(values):
+            yield
+
+    def runs_on(self) -> str:
+        """The first target that runs here."""
+        return next((t for t in self.targets if t in ("cpu", "reference")), "cpu")
+
+    def archs(self) -> tuple[str, ...]:
+        """The CUDA architectures among the targets."""
+        return tuple(t for t in self.targets if (arch := parse_arch(t)) is not None and arch.kind == "cuda")
+
+    def steps(self, steps: Sequence[Step]) -> tuple[Step, ...]:
+        """The passes with what the project says to them."""
+        def one(s: Step) -> Step:
+            more: dict[str, Any] = {}
+            if s.name == "resolve" and self.search_paths and not s.options.search_paths:
+                more["search_paths"] = self.search_paths
+            return replace(s, options=replace(s.options, **more)) if more else s
+        return tuple(map(one, steps))
+
+
+def find_project(program: str) -> Project:
+    """The project file in the folder of a program (of standard input: the current one) or in one above it, read. None of them: an empty `Project`."""
+    folder = os.getcwd() if program in STDIN_PATHS else os.path.dirname(os.path.abspath(program))
+    while True:
+        path = os.path.join(folder, FILE)
+        if os.path.isfile(path):
+            return _cached(path)
+        above = os.path.dirname(folder)
+        if above == folder:
+            return Project()
+        folder = above
+
+
+_read: dict[str, tuple[tuple[int, int], Project]] = {}
+
+
+def _cached(path: str) -> Project:
+    try:
+        state = os.stat(path)
+    except OSError:
+        return read_project(path)
+    key = (state.st_mtime_ns, state.st_size)
+    if path not in _read or _read[path][0] != key:
+        _read[path] = key, read_project(path)
+    return _read[path][1]
+
+
+def read_project(path: str) -> Project:
+    """Read one file. Raises `ProgramError` with everything that is wrong in it (PL9102), or PL9101 where it cannot be read."""
+    data = read_bytes(path)
+    shown = os.path.relpath(path) if not os.path.relpath(path).startswith("..") else path
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        source = Source(shown, data[:error.start].decode("utf-8", "replace"))
+        report = Report()
+        report.error("project", Span(source, len(source.text or ""), len(source.text or "")), "this is not UTF-8", (), "save the file as UTF-8")
+        raise ProgramError(report.diagnostics) from None
+    return _Reader(path, Source(shown, text), Report()).read()
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads one file; faults are collected."""
+
+    path: str
+    source: Source
+    report: Report
+
+    def read(self) -> Project:
+        root = self._compose()
+        values: dict[str, Any] = {}
+        if root is not None and self._is(root, "mapping", "a project file"):
+            kinds: dict[str, Callable[[Any], Any]] = {
+                "targets": self._targets, "search_paths": self._folders, "device_map": self._device_map, "precision": self._precision,
+                "cache": self._cache, "log_level": lambda n: self._one_of(n, environment.LOG_LEVELS), "copies": lambda n: self._one_of(n, ("allow", "refuse")),
+                "build": self._builds}
+            for key, node in self._entries(root, [k.name for k in KEYS], "a project file"):
+                values[key] = kinds[key](node)
+        self.report.stop_if_failed()
+        return Project(self.path, **{f.name: values[f.name] for f in fields(Project) if values.get(f.name) is not None})
+
+    def _compose(self) -> yaml.Node | None:
+        try:
+            import yaml
+        except ImportError:
+            raise UsageError(f"'{self.source.path}' cannot be read: the package PyYAML is not installed") from None
+        try:
+            node: yaml.Node | None = yaml.compose(self.source.text or "", Loader=yaml.SafeLoader)
+            return node
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            self._fault(self._at(mark, mark), f"this is not YAML: {error.problem or error}")
+        except yaml.YAMLError as error:
+            self._fault(Span(self.source, 0, 0), f"this is not YAML: {' '.join(str(error).split())}")
+        except RecursionError:
+            self._fault(Span(self.source, 0, 0), "this is nested too deeply")
+        return None
+
+    # ------------------------------------------------------------------------------------------------------------------- messages
+
+    def _at(self, start: Any, end: Any) -> Span:
+        """A stretch between two marks; YAML counts lines from 0, and knows more ends of lines than we do."""
+        starts, end_of_text = self.source.starts(), len(self.source.text or "")
+
+        def offset(mark: Any) -> int:
+            return min(starts[min(int(mark.line), len(starts) - 1)] + int(mark.column), end_of_text)
+        return Span(self.source, offset(start), max(offset(start), offset(end)))
+
+    def _span(self, node: Any) -> Span:
+        return self._at(node.start_mark, node.end_mark)
+
+    def _fault(self, where: Span, message: str, help: str | None = None, notes: Sequence[Note] = ()) -> None:
+        self.report.error("project", where, message, notes, help)
+
+    # -------------------------------------------------------------------------------------------------------------------- pieces
+
+    def _is(self, node: Any, kind: str, what: str) -> bool:
+        if node.id == kind:
+            return True
+        names = {"mapping": "a table ('key: value')", "sequence": "a list ('[a, b]')", "scalar": "one value"}
+        self._fault(self._span(node), f"{what} is {names[kind]}, not {names[node.id]}")
+        return False
+
+    def _entries(self, node: Any, known: Sequence[str] | None, what: str) -> Iterator[tuple[str, Any]]:
+        """Keys and values of a table; a key that is unknown or written twice is a fault."""
+        seen: dict[str, Span] = {}
+        for key, value in node.value:
+            name, span = key.value if key.id == "scalar" else "", self._span(key)
+            if not isinstance(name, str) or key.id != "scalar":
+                self._fault(span, "a key is a word")
+            elif name in seen:
+                self._fault(span, f"'{name}' is written twice", "keep one", [Note("first here", seen[name])])
+            elif known is not None and name not in known:
+                self._fault(span, f"{what} has no key '{name}'", did_you_mean(name, known) or f"its keys are {', '.join(known)}")
+            else:
+                seen[name] = span
+                yield name, value
+
+    def _text(self, node: Any, what: str) -> str | None:
+        if not self._is(node, "scalar", what):
+            return None
+        if not node.value or (node.tag.endswith(":null") and not node.style):
+            self._fault(self._span(node), f"{what} is empty")
+            return None
+        return str(node.value)
+
+    def _list(self, node: Any, what: str, one: Callable[[Any], Any]) -> tuple[Any, ...]:
+        if not self._is(node, "sequence", what):
+            return ()
+        found: dict[Any, Span] = {}
+        for item in node.value:
+            value = one(item)
+            if value is None:
+                continue
+            if value in found:
+                self._fault(self._span(item), f"'{item.value}' stands there twice" if item.id == "scalar" else "this stands there twice", "keep one",
+                            [Note("first here", found[value])])
+            found.setdefault(value, self._span(item))
+        return tuple(found)
+
+    def _one_of(self, node: Any, words: Sequence[str]) -> str | None:
+        text = self._text(node, "this")
+        if text is not None and text not in words:
+            self._fault(self._span(node), f"'{text}' is none of {', '.join(words)}", did_you_mean(text, words) or f"write '{words[0]}'")
+            return None
+        return text
+
+    # ---------------------------------------------------------------------------------------------------------------------- keys
+
+    def _targets(self, node: Any) -> tuple[str, ...]:
+        if node.id == "sequence" and not node.value:
+            self._fault(self._span(node), "there is no target in the list", "write 'targets: [cpu]', or leave the key out")
+        return self._list(node, "'targets'", self._target)
+
+    def _target(self, node: Any) -> str | None:
+        text = self._text(node, "a target")
+        if text is None or parse_arch(text) is not None or _CUDA.fullmatch(text):
+            return text
+        known = ["cpu", "reference", "cuda", *known_archs()]
+        self._fault(self._span(node), f"there is no target '{text}'", did_you_mean(text, known) or f"targets are {', '.join(dict.fromkeys(known))}")
+        return None
+
+    def _beside(self, text: str) -> str:
+        """A path of the file, relative to its folder, as an absolute one."""
+        return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(self.path)), os.path.expanduser(text)))
+
+    def _folders(self, node: Any) -> tuple[str, ...]:
+        return self._list(node, "'search_paths'", self._folder)
+
+    def _folder(self, node: Any) -> str | None:
+        text = self._text(node, "a search path")
+        if text is not None and not os.path.isdir(self._beside(text)):
+            self._fault(self._span(node), f"there is no folder '{text}' beside the project file")
+            return None
+        return self._beside(text) if text is not None else None
+
+    def _device_map(self, node: Any) -> dict[str, str]:
+        out: dict[str, str] = {}
+        if self._is(node, "mapping", "'device_map'"):
+            for key, value in self._entries(node, None, "'device_map'"):
+                to = self._text(value, "a device")
+                for text, place in ((key, value), (to, value)):
+                    if text is not None and not _DEVICE.fullmatch(text):
+                        self._fault(self._span(place), f"'{text}' is no device", "devices are cpu, cuda:N, and declared targets, \"@t4\"")
+                        break
+                else:
+                    if to is not None:
+                        out[key] = to
+        return out
+
+    def _precision(self, node: Any) -> dict[str, dict[str, str]]:
+        out: dict[str, dict[str, str]] = {}
+        if self._is(node, "mapping", "'precision'"):
+            for key, value in self._entries(node, None, "'precision'"):
+                if parse_arch(key) is None:
+                    self._fault(self._span(value), f"a policy is for a target, and there is no target '{key}'", did_you_mean(key, known_archs()))
+                elif self._is(value, "mapping", "a policy"):
+                    out[key] = self._policy(value)
+        return out
+
+    def _policy(self, node: Any) -> dict[str, str]:
+        mixed = any(k.value == "precision" and v.value == "mixed" for k, v in node.value)
+        out: dict[str, str] = {}
+        for key, value in self._entries(node, None if mixed else POLICY_KEYS, "a policy"):
+            text = self._text(value, f"'{key}'")
+            fault = self._policy_fault(key, text) if text is not None else None
+            if fault is not None:
+                self._fault(self._span(value), *fault)
+            elif text is not None:
+                out[key] = text
+        return out
+
+    @staticmethod
+    def _policy_fault(key: str, text: str) -> tuple[str, str] | None:
+        if key in ("budget", "block"):
+            try:
+                good = float(text) > 0 if key == "budget" else int(text) > 0
+            except ValueError:
+                good = False
+            return None if good else (f"'{key}' is a positive {'number' if key == 'budget' else 'integer'}, not '{text}'",
+                                      "write 'budget: 0.01'" if key == "budget" else "write 'block: 128'")
+        words = {"precision": ("mixed",), "library": tuple(LIBRARIES)}.get(key, tuple(DTYPES))
+        return None if text in words else (f"'{text}' is none of {', '.join(words)}", did_you_mean(text, words) or f"write '{key}: {words[0]}'")
+
+    def _cache(self, node: Any) -> str | None:
+        text = self._text(node, "'cache'")
+        return text if text is None or text == "off" else self._beside(text)
+
+    def _builds(self, node: Any) -> tuple[Build, ...]:
+        return self._list(node, "'build'", self._build)
+
+    def _build(self, node: Any) -> Build | None:
+        if not self._is(node, "mapping", "an entry of 'build'"):
+            return None
+        values: dict[str, Any] = {}
+        for key, value in self._entries(node, BUILD_KEYS, "an entry of 'build'"):
+            values[key] = self._targets(value) if key == "targets" else self._text(value, f"'{key}'")
+            if key == "program" and values[key] is not None and not os.path.isfile(self._beside(values[key])):
+                self._fault(self._span(value), f"there is no file '{values[key]}' beside the project file")
+        if "program" not in values:
+            self._fault(self._span(node), "an entry of 'build' names its 'program'", "write '- program: edge.plir'")
+        if values.get("program") is None:
+            return None
+        paths = {key: self._beside(values[key]) for key in ("program", "output") if values.get(key) is not None}
+        return Build(**{**{k: v for k, v in values.items() if v is not None}, **paths})
