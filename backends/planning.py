@@ -1,4 +1,4 @@
-"""What a call with given shapes needs: sizes, one arena for everything that lives between nodes, and the steps with their frames.
+"""What a call with given shapes needs, on any device: sizes, one arena for everything that lives between nodes, and the steps with their frames.
 
 Shapes alone decide a plan, so it is made once for them. What changes from call to call are addresses: of inputs, of results, of the arena.
 """
@@ -6,13 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
-from pipelink_ir.backends.cpu.cost import Sharing, sharing
-from pipelink_ir.backends.cpu.emit import STATUS_WORDS, ProgramCode
-from pipelink_ir.backends.cpu.function import slots
-from pipelink_ir.backends.cpu.jit import Library
-from pipelink_ir.backends.cpu.scalars import attribute_value, slot_bits
-from pipelink_ir.backends.loops.form import Buffer, evaluate
+from pipelink_ir.backends.loops.form import Buffer, Kernel, Program, evaluate
+from pipelink_ir.backends.scalars import attribute_value, slot_bits
 from pipelink_ir.ir.diagnostics import ExecutionError, Report, internal_error
 from pipelink_ir.ir.dtypes import DTYPES, DType
 from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_condition
@@ -21,15 +18,17 @@ from pipelink_ir.ir.packing import Lifetime, pack
 from pipelink_ir.ir.shapes import ShapeMismatch, bind_shapes
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """An operator and its machine code: for each kernel the address of the function and of the one that counts (0 if none)."""
+class Unit(Protocol):
+    """An operator as kernels, as far as planning looks at it."""
 
-    op: Operator
-    code: ProgramCode
-    addresses: tuple[tuple[int, int], ...]
-    library: Library
-    """Kept as long as its functions may be called."""
+    @property
+    def op(self) -> Operator: ...
+
+    @property
+    def program(self) -> Program: ...
+
+
+U = TypeVar("U", bound=Unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +43,13 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel: the node that it belongs to, its functions, where its frame begins, and how its loop is shared."""
+    """One kernel of one node, and where its frame begins. `sizes` are the values of its symbols."""
 
     node: int
-    function: int
-    count: int
+    op: str
+    kernel: int
     frame: int
-    least: int
-    shared: bool
+    sizes: Mapping[str, int]
 
 
 @dataclass(slots=True)
@@ -86,10 +84,11 @@ class _Value:
         return size
 
 
-class Planner:
-    """Makes the plan of one pipeline for one set of shapes."""
+class Planner(Generic[U]):
+    """Makes the plan of one pipeline for one set of shapes. A frame holds, a word each, what a kernel is called with: the addresses of its buffers, its
+    symbols, its scalars (see `scalars.slot_bits`), the address of the status block."""
 
-    def __init__(self, pipeline: Pipeline, units: Mapping[str, Unit]) -> None:
+    def __init__(self, pipeline: Pipeline, units: Mapping[str, U]) -> None:
         self.pipeline, self.units = pipeline, units
         self.plan = Plan()
         self.env: dict[str, int | float | bool] = {}
@@ -97,8 +96,6 @@ class Planner:
         self.lives: list[Lifetime] = []
         self.results: dict[str, int] = {}
         """Edges that are computed straight into a result."""
-        self.shares: dict[tuple[str, tuple[int, ...]], list[Sharing]] = {}
-        """How kernels are shared, by operator and sizes: thousands of nodes may be alike."""
 
     def run(self, shapes: Sequence[tuple[int, ...]]) -> Plan:
         self._bind(shapes)
@@ -191,7 +188,7 @@ class Planner:
 
     def _node(self, number: int, node: Node, last: dict[str, int]) -> None:
         unit = self.units[node.op]
-        program = unit.code.program
+        program = unit.program
         values = [self.edges[e] for e in _edges_of(node)]
         env = self._operator_sizes(unit.op, node, values)
         places: dict[str, _Value] = {b.name: v for b, v in zip(program.operands, values, strict=True)}
@@ -203,25 +200,20 @@ class Planner:
         for buffer in program.temporaries:
             places[buffer.name] = self._in_arena(_shape(buffer, env), buffer.memory, number, number)
         scalars = self._scalars(unit, node, env)
-        for kernel, (function, count), share in zip(unit.code.kernels, unit.addresses, self._sharing(unit, env), strict=True):
-            frame = len(self.plan.words)
-            for k, buffer in enumerate(kernel.kernel.buffers):
-                place = places[buffer.name]
-                self.plan.patches.append(Patch(frame + k, place.kind, place.number, 0))
-                self.plan.words.append(0)
-            self.plan.words += [env[s] for s in kernel.kernel.symbols]
-            self.plan.words += [scalars[name] for name, _ in kernel.kernel.scalars]
-            self.plan.patches.append(Patch(len(self.plan.words), "status", 0, 0))
-            self.plan.words.append(0)
-            if len(self.plan.words) - frame != slots(kernel.kernel):
-                internal_error(f"the frame of {kernel.symbol} has {len(self.plan.words) - frame} words")
-            self.plan.steps.append(Step(number, function, count, frame, share.least, share.worth))
+        for k, kernel in enumerate(program.kernels):
+            self._frame(number, unit.op.name, k, kernel, places, env, scalars)
 
-    def _sharing(self, unit: Unit, env: dict[str, int]) -> list[Sharing]:
-        key = (unit.op.name, tuple(env.values()))
-        if key not in self.shares:
-            self.shares[key] = [sharing(k.kernel, env) for k in unit.code.kernels]
-        return self.shares[key]
+    def _frame(self, number: int, op: str, k: int, kernel: Kernel, places: Mapping[str, _Value], env: dict[str, int], scalars: dict[str, int]) -> None:
+        frame = len(self.plan.words)
+        for n, buffer in enumerate(kernel.buffers):
+            place = places[buffer.name]
+            self.plan.patches.append(Patch(frame + n, place.kind, place.number, 0))
+            self.plan.words.append(0)
+        self.plan.words += [env[s] for s in kernel.symbols]
+        self.plan.words += [scalars[name] for name, _ in kernel.scalars]
+        self.plan.patches.append(Patch(len(self.plan.words), "status", 0, 0))
+        self.plan.words.append(0)
+        self.plan.steps.append(Step(number, op, k, frame, env))
 
     def _in_arena(self, shape: tuple[int, ...], dtype: DType, first: int, last: int) -> _Value:
         value = _Value(shape, dtype, "arena", len(self.lives))
@@ -242,12 +234,12 @@ class Planner:
             internal_error(f"'@{op.name}' at {node.span}: {fault.message}, which inference should have found")
         return env
 
-    def _scalars(self, unit: Unit, node: Node, env: dict[str, int]) -> dict[str, int]:
+    def _scalars(self, unit: U, node: Node, env: dict[str, int]) -> dict[str, int]:
         """The attributes that are run-time parameters, as words of a frame."""
         out: dict[str, int] = {}
         given = {s.key: s for s in node.attrs}
         defaults = {a.name: a.default for a in unit.op.attributes}
-        for name, dtype in unit.code.program.scalars:
+        for name, dtype in unit.program.scalars:
             expr = _attribute(name, given, defaults.get(name))
             if expr is None:
                 internal_error(f"'@{unit.op.name}' has no value for its attribute '{name}'")
@@ -274,6 +266,3 @@ def _edges_of(node: Node) -> list[str]:
 
 def _shape(buffer: Buffer, env: dict[str, int]) -> tuple[int, ...]:
     return tuple(max(0, evaluate(d, env)) for d in buffer.shape)
-
-
-STATUS_BYTES = STATUS_WORDS * 8
