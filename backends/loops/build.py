@@ -59,16 +59,17 @@ class _Builder:
                 self._close(kernel_body(op, self.plan, self.sites, [(t, piece)], chosen), t.name if len(jobs) == 1 else f"{t.name}.{k}")
         temporaries = [t for t in op.tensors.values() if t.kind == "local" and self.plan.place[t.name] == "buffer"]
         return form.Program(op.op.name, tuple(self.kernels), tuple(map(buffer_of, op.operands)), tuple(map(buffer_of, op.results)),
-                            tuple(map(buffer_of, temporaries)), op.symbols, _scalars(op), tuple(self.sites.list))
+                            tuple(map(buffer_of, temporaries)), op.symbols, scalars_of(op), tuple(self.sites.list))
 
     def _close(self, lo: Lowering, name: str) -> None:
         """The finished kernel of what was written."""
         body = tidy(tuple(lo.e.frames[0].stmts))
         buffers = tuple(buffer_of(t) for t in self.op.tensors.values() if t.name in lo.used)
-        self.kernels.append(form.Kernel(f"{self.op.op.name}.{name}", buffers, self.op.symbols, _scalars(self.op), body, self.op.exact, self.op.fast_math))
+        self.kernels.append(form.Kernel(f"{self.op.op.name}.{name}", buffers, self.op.symbols, scalars_of(self.op), body, self.op.exact, self.op.fast_math))
 
 
-def _scalars(op: TypedOperator) -> tuple[tuple[str, DType], ...]:
+def scalars_of(op: TypedOperator) -> tuple[tuple[str, DType], ...]:
+    """The scalar parameters of a kernel, in compute types."""
     return tuple((n, d.compute) for n, d in op.scalars)
 
 

@@ -20,12 +20,13 @@ A kernel for a GPU (`Kernel.device` is `gpu`) is built by `gpu.py` for a grid of
   except inside a `For` of kind `thread`, whose iterations are independent and shared out among the threads of the block.
 - `Barrier`, `Combine` and shared `Alloc`s stand in the body of a `block` loop, in uniform statements only: never inside a `thread` loop, never under an `If`
   or in a loop whose condition or bounds differ between threads. A `Store` in uniform statements is done by one thread; others see it after a `Barrier`.
-- Each thread has its own copy of every `Var`. What a `thread` loop assigns to a `Var` of the uniform statements around it differs between threads ("varying")
-  until a `Combine`, and so does what is computed from it. Uniform `Let`s, `Var`s and `Assign`s may compute with varying values (each thread does so for itself);
-  conditions, bounds, indices and stored values of uniform statements may not depend on them.
-- `Kernel.threads`, if not 0, is the exact number of threads of a block, and a `thread` loop from 0 to that number in steps of 1 runs iteration i on thread i. All
-  other `thread` loops may be shared out in any way.
-- An `Alloc` in uniform statements that is not shared is each thread's own: all threads do the `Store`s to it that stand in uniform statements; there are no others.
+- Each thread has its own copy of every `Var`. What a `thread` loop assigns to a `Var` of the uniform statements around it differs between threads
+  ("varying") until a `Combine`, and so does what is computed from it. Uniform `Let`s, `Var`s and `Assign`s may compute with varying values (each thread
+  does so for itself); conditions, bounds, indices and stored values of uniform statements may not depend on them.
+- `Kernel.threads`, if not 0, is the exact number of threads of a block, and a `thread` loop from 0 to that number in steps of 1 runs iteration i on
+  thread i. All other `thread` loops may be shared out in any way.
+- An `Alloc` in uniform statements that is not shared is each thread's own: all threads do the `Store`s to it that stand in uniform statements; there are
+  no others.
 - A shared `Alloc` has a constant size. Between two barriers no element of a buffer or of shared memory is written by one thread and touched by another.
 """
 from __future__ import annotations

@@ -20,24 +20,26 @@ from pipelink_ir.ir.walk import reads_in
 
 CHUNK = 128
 """Places of an inner axis that one turn of the parallel loop takes."""
-_ZERO = IntLit(0, dtype=I64)
+ZERO = IntLit(0, dtype=I64)
 
 
 def recurrence_body(op: TypedOperator, plan: Plan, sites: Sites, group: Group) -> Lowering:
     """The kernel of a recurrence, still open."""
     lo = Lowering(op, plan, sites, frozenset(group.tensors))
-    _Scan(lo, group).write()
+    Scan(lo, group).write()
     return lo
 
 
 @dataclass(frozen=True, slots=True)
-class _Lane:
+class Lane:
     """An axis along which the group falls apart into independent recurrences: its position in each tensor."""
 
     axis: dict[str, int]
 
 
-class _Scan:
+class Scan:
+    """The loops of one group."""
+
     def __init__(self, lo: Lowering, group: Group) -> None:
         assert group.recurrence is not None
         self.lo, self.e = lo, lo.e
@@ -52,7 +54,7 @@ class _Scan:
 
     # ----------------------------------------------------------------------------------------------------------------- lanes
 
-    def _lane(self, first: Tensor, k: int) -> _Lane | None:
+    def _lane(self, first: Tensor, k: int) -> Lane | None:
         """The lane through axis `k` of the first tensor, if every read inside the group stays in it."""
         axis = {first.name: k}
         grown = True
@@ -62,7 +64,7 @@ class _Scan:
                 if not self._follow(axis, t, p, x):
                     return None
             grown = len(axis) > before
-        return _Lane(axis) if len(axis) == len(self.tensors) else None
+        return Lane(axis) if len(axis) == len(self.tensors) else None
 
     def _follow(self, axis: dict[str, int], t: Tensor, p: Piece, x: Read) -> bool:
         names = [i.name if isinstance(i, Name) else None for i in x.indices]
@@ -82,7 +84,7 @@ class _Scan:
             axis[t.name] = found[0]
         return True
 
-    def _bounds(self, axis: dict[str, int]) -> tuple[Atom, Atom]:
+    def bounds(self, axis: dict[str, int]) -> tuple[Atom, Atom]:
         """The hull of an axis over all tensors of the group."""
         first, last = None, None
         for t in self.tensors:
@@ -98,7 +100,7 @@ class _Scan:
     def write(self) -> None:
         e = self.e
         if self.outer:
-            bounds = [self._bounds(lane.axis) for lane in self.outer]
+            bounds = [self.bounds(lane.axis) for lane in self.outer]
             turns: Atom = i64(1)
             for a, b in bounds:
                 turns = e.op("*", turns, e.op("max", e.op("-", b, a), i64(0)))
@@ -114,7 +116,7 @@ class _Scan:
                 self._steps(at[::-1], None)
             return
         if self.inner:
-            a, b = self._bounds(self.inner[0].axis)
+            a, b = self.bounds(self.inner[0].axis)
             n = e.op("max", e.op("-", b, a), i64(0))
             with e.loop("chunk", i64(0), e.op("floordiv", e.op("+", n, i64(CHUNK - 1)), i64(CHUNK)), kind="parallel") as p:
                 begin = e.op("+", a, e.op("*", p, i64(CHUNK)))
@@ -125,15 +127,15 @@ class _Scan:
     def _steps(self, at: list[Atom], chunk: tuple[Atom, Atom] | None) -> None:
         """The recurring axis in order."""
         e = self.e
-        a, b = self._bounds(self.rec)
+        a, b = self.bounds(self.rec)
         name = self.tensors[0].pieces[-1].axes[self.rec[self.tensors[0].name]].index
         with e.loop("step" if self.down else name, i64(0) if self.down else a, e.op("-", b, a) if self.down else b) as i:
             step = e.op("-", e.op("-", b, i64(1)), i) if self.down else i
             for t in self.tensors:
                 for p in t.pieces:
-                    self._piece(t, p, step, at, chunk)
+                    self.piece(t, p, step, at, chunk)
 
-    def _piece(self, t: Tensor, p: Piece, step: Atom, at: list[Atom], chunk: tuple[Atom, Atom] | None) -> None:
+    def piece(self, t: Tensor, p: Piece, step: Atom, at: list[Atom], chunk: tuple[Atom, Atom] | None) -> None:
         """One piece at one step: its conditions on axes that run outside, then loops over the others."""
         lo, e = self.lo, self.e
         fixed: dict[int, Atom] = {self.rec[t.name]: step, **{lane.axis[t.name]: i for lane, i in zip(self.outer, at, strict=True)}}
@@ -142,8 +144,8 @@ class _Scan:
             lane = next((lane.axis for lane in self.outer if lane.axis[t.name] == k), self.rec)
             alike = all(self._same_box(t, k, u, lane[u.name]) for u in self.tensors)
             r = p.axes[k]
-            if not alike or (r.lo or _ZERO) != t.shape[k][0]:
-                conds.append(e.op(">=", i, lo.index(r.lo or _ZERO, lo.root)))
+            if not alike or (r.lo or ZERO) != t.shape[k][0]:
+                conds.append(e.op(">=", i, lo.index(r.lo or ZERO, lo.root)))
             if not alike or r.hi != t.shape[k][1]:
                 conds.append(e.op("<", i, lo.index(r.hi, lo.root)))
         early = [h for h in p.holes if all(k in fixed for k, _ in h)]
@@ -156,13 +158,13 @@ class _Scan:
                 n = lo.extent(*t.shape[k])
                 if isinstance(n, form.Ref):
                     lo.full.add(n.name)
-            self._loops(t, late, fixed, chunk, 0)
+            self.loops(t, late, fixed, chunk, 0)
             lo.full = saved
 
     def _same_box(self, t: Tensor, k: int, u: Tensor, j: int) -> bool:
         return t.shape[k] == u.shape[j]
 
-    def _loops(self, t: Tensor, p: Piece, fixed: dict[int, Atom], chunk: tuple[Atom, Atom] | None, k: int) -> None:
+    def loops(self, t: Tensor, p: Piece, fixed: dict[int, Atom], chunk: tuple[Atom, Atom] | None, k: int) -> None:
         lo, e = self.lo, self.e
         if k == len(p.axes):
             at = [fixed[a] for a in range(k)]
@@ -170,10 +172,10 @@ class _Scan:
                 store(lo, t, p, at)
             return
         if k in fixed:
-            self._loops(t, p, fixed, chunk, k + 1)
+            self.loops(t, p, fixed, chunk, k + 1)
             return
-        first, last = lo.index(p.axes[k].lo or _ZERO, lo.root), lo.index(p.axes[k].hi, lo.root)
+        first, last = lo.index(p.axes[k].lo or ZERO, lo.root), lo.index(p.axes[k].hi, lo.root)
         if chunk is not None and self.inner[0].axis[t.name] == k:
             first, last = e.op("max", first, chunk[0]), e.op("min", last, chunk[1])
         with e.loop(p.axes[k].index, first, last) as i:
-            self._loops(t, p, {**fixed, k: i}, chunk, k + 1)
+            self.loops(t, p, {**fixed, k: i}, chunk, k + 1)

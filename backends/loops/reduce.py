@@ -192,7 +192,7 @@ def _looped(lo: Lowering, x: Reduce, env: Env) -> Atom:
         acc = _blocked_sum(lo, x, env, kind, seen)
     else:
         acc = lo.e.var(x.kind, kind.neutral)
-        nest(lo, ranges_of(x), env, lambda inner, at: _term(lo, x, inner, kind, acc, seen, False))
+        nest(lo, ranges_of(x), env, lambda inner, at: add_term(lo, x, inner, kind, acc, seen, False))
     return finish(lo, x, kind, acc, seen.count(), seen.any())
 
 
@@ -201,7 +201,7 @@ def _blocked_sum(lo: Lowering, x: Reduce, env: Env, kind: Kind, seen: Seen) -> f
     n = terms(x)
     if n is not None and n <= BLOCK:
         acc = e.var("sum", kind.neutral)
-        nest(lo, ranges, env, lambda inner, at: _term(lo, x, inner, kind, acc, seen, True))
+        nest(lo, ranges, env, lambda inner, at: add_term(lo, x, inner, kind, acc, seen, True))
         return acc
     total = e.var("sum", must(0, F64))
     # The innermost range that is not short is cut into blocks; short ones inside it (channels, taps) stay whole.
@@ -214,11 +214,11 @@ def _blocked_sum(lo: Lowering, x: Reduce, env: Env, kind: Kind, seen: Seen) -> f
         wide = part.pop()
         e.assign(total, form.Op("+", (total, form.Convert(wide, F64, F64) if kind.dtype is not F64 else wide), F64))
 
-    nest(lo, ranges, env, lambda inner, at: _term(lo, x, inner, kind, part[-1], seen, True), long[-1] if long else 0, around)
+    nest(lo, ranges, env, lambda inner, at: add_term(lo, x, inner, kind, part[-1], seen, True), long[-1] if long else 0, around)
     return total
 
 
-def _term(lo: Lowering, x: Reduce, env: Env, kind: Kind, acc: form.Ref, seen: Seen, reorder: bool) -> None:
+def add_term(lo: Lowering, x: Reduce, env: Env, kind: Kind, acc: form.Ref, seen: Seen, reorder: bool) -> None:
     """One turn of the innermost loop."""
     e = lo.e
     passes = TRUE if x.where is None else lo.value(x.where, env)

@@ -1,0 +1,290 @@
+"""Definitions rewritten so that a GPU has enough to do: plain index notation before and after, with a few more locals.
+
+Long reductions that do not depend on all indices of their definition become locals, which may then be computed once:
+
+    y[n, k] = x[n, k] / sum[j < K](x[n, j])        z[n] = sum[j < K](x[n, j])    y[n, k] = x[n, k] / z[n]
+
+Reductions with few results, or along an axis that is slow in memory, are done in parts of at least some terms each:
+
+    y = sum[n < N](x[n])                           part[p] = sum[n in p * c..min(p * c + c, N)](x[n])    y = sum[p < ceil(N / c)](part[p])
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from pipelink_ir.backends.loops.counts import count, known, names, ranges_of, terms
+from pipelink_ir.backends.loops.gpu_shape import last_of, long, reads_of, risky
+from pipelink_ir.ir.dtypes import BOOL, F64, I64, DType
+from pipelink_ir.ir.functions import REDUCTIONS
+from pipelink_ir.ir.nodes import Apply, Cast, Const, Expr, FloatLit, IntLit, Name, Range, Read, Reduce
+from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
+from pipelink_ir.ir.walk import rebuild
+
+FEW = 128
+"""Up to so many results of a reduction are computed in parts."""
+WORK = 4096
+"""Reductions of at most so many terms are never cut."""
+PARTS = (1024, 64, 32)
+"""How many parts there are at most along each range, by the number of ranges that are cut."""
+LEAST = (2048, 8, 4)
+"""How many places of a range a part has at least, likewise."""
+COLUMNS = 32768
+"""Reductions along a slow axis are cut until about so many threads have something to do …"""
+COLUMN_PARTS, COLUMN_LEAST = 256, 32
+"""… into at most so many parts, of at least so many terms."""
+SHORT = 16
+"""Ranges of at most so many places stay whole."""
+
+
+def derived(op: TypedOperator) -> tuple[TypedOperator, frozenset[str]]:
+    """The operator with more locals, and those of them that have to be stored."""
+    return _Deriver(op).run()
+
+
+@dataclass(slots=True)
+class _Deriver:
+    op: TypedOperator
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    order: list[Group] = field(default_factory=list)
+    stored: set[str] = field(default_factory=set)
+    failing: set[str] = field(default_factory=set)
+    ring: set[str] = field(default_factory=set)
+
+    def run(self) -> tuple[TypedOperator, frozenset[str]]:
+        self.tensors = dict(self.op.tensors)
+        self.ring = {n for g in self.op.order if g.recurrence for n in g.tensors}
+        for group in self.op.order:
+            if group.recurrence is None:
+                for name in group.tensors:
+                    self._tensor(self.tensors[name])
+            self.order.append(group)
+        return replace(self.op, tensors=self.tensors, order=tuple(self.order)), frozenset(self.stored)
+
+    def _tensor(self, t: Tensor) -> None:
+        if t.kind == "local" and any(risky(p.value, self.failing.__contains__, self.op.empty is None) for p in t.pieces):
+            self.failing.add(t.name)
+        t = replace(t, pieces=tuple(replace(p, value=self._outlined(t, p)) for p in t.pieces))
+        self.tensors[t.name] = t
+        if len(t.pieces) == 1 and not t.pieces[0].holes and t.name not in self.failing:
+            value = self._cut(t, t.pieces[0])
+            if value is not None:
+                self.tensors[t.name] = replace(t, pieces=(replace(t.pieces[0], value=value),))
+
+    def local(self, near: Tensor, hint: str, dtype: DType, axes: tuple[Range, ...], value: Expr) -> Tensor:
+        """A new local beside a tensor."""
+        name, n = f"{near.name}.{hint}", 1
+        while name in self.tensors:
+            n += 1
+            name = f"{near.name}.{hint}{n}"
+        shape = tuple((r.lo or _int(0), r.hi) for r in axes)
+        t = Tensor(name, "local", dtype, shape, (None,) * len(axes), (Piece(axes, value, (), value.span),), near.span)
+        self.tensors[name] = t
+        return t
+
+    def part(self, near: Tensor, hint: str, dtype: DType, axes: tuple[Range, ...], value: Expr) -> Tensor:
+        """A local that is stored, before what is being rewritten."""
+        t = self.local(near, hint, dtype, axes, value)
+        self.stored.add(t.name)
+        self.order.append(Group((t.name,), None))
+        return t
+
+    # --------------------------------------------------------------------------------------------------------------- outlining
+
+    def _outlined(self, t: Tensor, p: Piece) -> Expr:
+        """The value with its long reductions of fewer indices as locals of their own."""
+        axes = {a.index: a for a in p.axes}
+        strict = self.op.empty is None
+
+        def inside(x: Expr, bound: frozenset[str], root: bool) -> Expr:
+            if isinstance(x, Reduce):
+                free = names(x) & (set(axes) | bound)
+                apart = free < set(axes) or (not free and not root)
+                if long(x) and not REDUCTIONS[x.kind].ranked and not free & bound and apart and not risky(x, self.failing.__contains__, strict):
+                    used = tuple(a for a in p.axes if a.index in free)
+                    made = self.local(t, x.kind, x.dtype or F64, used, x)
+                    self._tensor(made)
+                    self.order.append(Group((made.name,), None))
+                    return _read(made, tuple(Name(a.index, dtype=I64) for a in used), x)
+                bound = bound | {r.index for r in ranges_of(x)}
+            return rebuild(x, lambda c: inside(c, bound, False))
+
+        return inside(p.value, frozenset(), True)
+
+    # ----------------------------------------------------------------------------------------------------------------- cutting
+
+    def _cut(self, t: Tensor, p: Piece) -> Expr | None:
+        """The value of a definition that is one long reduction, computed in parts; None if it stays whole."""
+        x = p.value.arg if isinstance(p.value, Cast) and p.value.implicit else p.value
+        if not isinstance(x, Reduce) or REDUCTIONS[x.kind].ranked or not long(x):
+            return None
+        n = terms(x)
+        if (n is not None and n <= WORK) or not all(_sized(b, self.op) for r in ranges_of(x) for b in (r.lo, r.hi) if b is not None):
+            return None
+        if x.kind in ("argmax", "argmin") and (x.where is not None or x.body.dtype is None or not (x.body.dtype.is_int or x.body.dtype.is_float)):
+            return None
+        free = {a.index: k for k, a in enumerate(p.axes)}
+        few = _few(p.axes)
+        reads = reads_of(replace(self.op, tensors=self.tensors), self._inside, x, free)
+        # Where nothing is read that is as large as all terms of all results together, this is no column but a product of matrices.
+        whole = any(set(free) <= frozenset[str]().union(*(lin.names for lin in u.at)) for u in reads)
+        columns = whole and any(last_of(u).names & set(free) for u in reads)
+        if not few and not columns:
+            return None
+        parts = _Parts(x, p.axes, columns and not few)
+        if not parts.cut:
+            return None
+        value = _Cutter(self, t, parts, p.axes).value()
+        return value if x is p.value else replace(p.value, arg=value)  # type: ignore[call-arg]
+
+    def _inside(self, name: str) -> bool:
+        """Whether a tensor may be evaluated where it is read."""
+        return self.tensors[name].kind == "local" and name not in self.ring and name not in self.stored
+
+
+def _sized(x: Expr, op: TypedOperator) -> bool:
+    """Whether a bound is known from sizes alone."""
+    if isinstance(x, Apply):
+        return x.fn in ("+", "-", "*", "floordiv", "mod", "neg", "min", "max", "abs", "ceildiv") and all(_sized(a, op) for a in x.args)
+    if isinstance(x, Cast):
+        return x.implicit and _sized(x.arg, op)
+    return isinstance(x, IntLit) or (isinstance(x, Name) and x.name in op.symbols)
+
+
+def _few(axes: tuple[Range, ...]) -> bool:
+    counts = [count(a) for a in axes]
+    return None not in counts and prod(c for c in counts if c is not None) <= FEW
+
+
+# --------------------------------------------------------------------------------------------------------------------- parts
+
+
+class _Parts:
+    """How a reduction is cut: new indices that number the parts of some of its ranges, and the ranges inside a part."""
+
+    def __init__(self, x: Reduce, axes: tuple[Range, ...], columns: bool) -> None:
+        self.x = x
+        ranges = list(ranges_of(x))
+        long_ones = [k for k, r in enumerate(ranges) if (count(r) or SHORT + 1) > SHORT]
+        # The flat place of a winner can be put together again only if the first range alone is cut.
+        index = x.kind in ("argmax", "argmin")
+        self.cut = [k for k in long_ones if not index or k == 0][:1 if columns or index else 3]
+        self.numbers: list[Range] = []
+        self.sizes: list[Expr] = []
+        for k in self.cut:
+            r = ranges[k]
+            lo = r.lo or _int(0)
+            n = _do("max", _do("-", r.hi, lo), _int(0)) if r.lo is not None else r.hi
+            size = self._size(n, axes, columns)
+            number = f"{r.index}.part"
+            parts = _do("ceildiv", n, size)
+            # A winner is asked for even among nothing: the only part then says what there is to say.
+            self.numbers.append(Range(number, None, _do("max", parts, _int(1)) if index else parts, span=r.span, dtype=r.dtype))
+            begin = _do("+", lo, _do("*", Name(number, dtype=I64), size))
+            ranges[k] = replace(r, lo=begin, hi=_do("min", _do("+", begin, size), r.hi))
+            self.sizes.append(size)
+        self.inner = tuple(ranges)
+
+    def _size(self, n: Expr, axes: tuple[Range, ...], columns: bool) -> Expr:
+        """How many places one part has."""
+        if columns:
+            results: Expr = _int(1)
+            for a in axes:
+                results = _do("*", results, _do("-", a.hi, a.lo) if a.lo is not None else a.hi)
+            most = _do("min", _do("max", _do("floordiv", _int(COLUMNS), _do("max", results, _int(1))), _int(1)), _int(COLUMN_PARTS))
+            return _do("max", _do("ceildiv", n, most), _int(COLUMN_LEAST))
+        i = len(self.cut) - 1
+        return _do("max", _do("ceildiv", n, _int(PARTS[i])), _int(LEAST[i]))
+
+
+@dataclass(slots=True)
+class _Cutter:
+    """Writes one reduction in parts."""
+
+    made: _Deriver
+    near: Tensor
+    parts: _Parts
+    axes: tuple[Range, ...]
+
+    def value(self) -> Expr:
+        x = self.parts.x
+        if x.kind in ("argmax", "argmin"):
+            return self._winner()
+        if x.kind == "mean":
+            return self._mean()
+        part = self._part(x.kind, x.body, x.dtype or F64)
+        governed = REDUCTIONS[x.kind].governed and self.made.op.empty is not None
+        where = _do(">", self._of(self._count()), _int(0)) if governed and x.where is not None else None
+        return self._over(x.kind, self._of(part), x.dtype or F64, where)
+
+    def _part(self, kind: str, body: Expr, dtype: DType) -> Tensor:
+        x, parts = self.parts.x, self.parts
+        value = Reduce(kind, parts.inner, x.where, body, span=x.span, dtype=dtype)
+        return self.made.part(self.near, kind, dtype, (*parts.numbers, *self.axes), value)
+
+    def _count(self) -> Tensor:
+        return self._part("sum", _int(1), I64)
+
+    def _of(self, t: Tensor) -> Expr:
+        """What a part holds, at the indices of its number and of the result."""
+        return _read(t, tuple(Name(r.index, dtype=I64) for r in (*self.parts.numbers, *self.axes)), self.parts.x)
+
+    def _over(self, kind: str, body: Expr, dtype: DType, where: Expr | None = None) -> Expr:
+        """A reduction over all parts."""
+        return Reduce(kind, tuple(self.parts.numbers), where, body, span=self.parts.x.span, dtype=dtype)
+
+    def _mean(self) -> Expr:
+        x, op = self.parts.x, self.made.op
+        body = x.body if x.body.dtype is not None and x.body.dtype.is_float else _as(x.body, I64)
+        kept = body.dtype or F64
+        total = self._over("sum", _as(self._of(self._part("sum", body, kept)), I64 if kept is I64 else F64), I64 if kept is I64 else F64)
+        n: Expr = _int(1)
+        if x.where is not None:
+            n = self._over("sum", self._of(self._count()), I64)
+        else:
+            for r in ranges_of(x):
+                n = _do("*", n, _do("max", _do("-", r.hi, r.lo) if r.lo is not None else r.hi, _int(0)))
+        out = _as(Apply("/", (_as(total, F64), _as(n, F64)), span=x.span, dtype=F64), x.dtype or F64)
+        if op.empty is None:
+            return out
+        nothing: Expr = Const("nan", dtype=out.dtype) if op.empty == "nan" else FloatLit(0.0, dtype=out.dtype)
+        return Apply("select", (_do(">", n, _int(0)), out, nothing), span=x.span, dtype=out.dtype)
+
+    def _winner(self) -> Expr:
+        """The best of the parts' best values, and where its part found it."""
+        x, parts = self.parts.x, self.parts
+        place = self._part(x.kind, x.body, x.dtype or I64)
+        best = self._part(x.kind[3:], x.body, x.body.dtype or F64)
+        winner = self._over(x.kind, self._of(best), x.dtype or I64)
+        at = _as(winner, I64)
+        found: Expr = Read(place.name, (at, *(Name(a.index, dtype=I64) for a in self.axes)), ("inside",) * len(place.shape), span=x.span, dtype=x.dtype)
+        if len(parts.inner) > 1:
+            rest: Expr = parts.sizes[0]
+            for r in ranges_of(x)[1:]:
+                rest = _do("*", rest, _do("-", r.hi, r.lo) if r.lo is not None else r.hi)
+            found = Apply("+", (found, _as(_do("*", at, rest), x.dtype or I64)), span=x.span, dtype=x.dtype)
+        return found
+
+
+# ----------------------------------------------------------------------------------------------------------------- typed nodes
+
+
+def _int(value: int) -> IntLit:
+    return IntLit(value, dtype=I64)
+
+
+def _do(fn: str, a: Expr, b: Expr) -> Expr:
+    """A function of two i64 values."""
+    x, y = known(a), known(b)
+    if x is not None and y is not None and fn != ">":
+        return _int({"+": x + y, "-": x - y, "*": x * y, "max": max(x, y), "min": min(x, y), "floordiv": x // y if y else 0,
+                     "ceildiv": -(-x // y) if y else 0}[fn])
+    return Apply(fn, (a, b), dtype=BOOL if fn == ">" else I64)
+
+
+def _as(x: Expr, dtype: DType) -> Expr:
+    return x if x.dtype is dtype else Cast(dtype.name, x, implicit=True, span=x.span, dtype=dtype)
+
+
+def _read(t: Tensor, indices: tuple[Expr, ...], at: Expr) -> Read:
+    return Read(t.name, indices, ("inside",) * len(indices), span=at.span, dtype=t.dtype)

@@ -1,0 +1,72 @@
+"""Kernels of definitions without a recurrence on a GPU: one flat loop over the places of a box, or a block for each place of some axes.
+
+    grid for n_k in 0..N * K { … one place … }
+    block for n in 0..N { … what the row shares, by all threads … ; thread for k in 0..K { … one place … } }
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pipelink_ir.backends.loops.costs import Plan
+from pipelink_ir.backends.loops.emit import Atom, i64
+from pipelink_ir.backends.loops.gpu_shape import Shape
+from pipelink_ir.backends.loops.gpu_team import Team, unravel
+from pipelink_ir.backends.loops.lower import Lowering, Sites
+from pipelink_ir.backends.loops.nests import Axis, Job, Nest
+from pipelink_ir.ir.typed import TypedOperator
+
+
+def gpu_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job], shape: Shape, chosen: Mapping[str, int] | None = None) -> Lowering:
+    """The kernel that computes pieces over one box, still open."""
+    lo = Lowering(op, plan, sites, frozenset(t.name for t, _ in jobs), chosen)
+    nest = _GpuNest(lo, jobs)
+    if shape.kind == "grid":
+        nest.grid()
+    else:
+        nest.block(shape.axes)
+    return lo
+
+
+class _GpuNest(Nest):
+    """The loops of one kernel for a GPU."""
+
+    def grid(self) -> None:
+        """One thread a place."""
+        e = self.e
+        flat = len(self.axes) if len(self.axes) > 1 and self._all_in_step() else 1
+        turns = self._total(self.axes) if self.axes else i64(1)
+        with e.loop(self._hint(self.axes) if self.axes else "once", i64(0), turns, kind="grid") as p:
+            zeros: list[Atom] = [i64(0)] * (len(self.axes) - 1)
+            at = [*zeros, p] if flat > 1 else self._places(self.axes, p)
+            self._readable(lambda: self.element(at))
+
+    def _all_in_step(self) -> bool:
+        """Whether the number of a place is its address in all that is read and written: nothing then has to be taken apart."""
+        if any(p.holes for _, p in self.jobs) or self.heavy:
+            return False
+        return all(self._whole(p, -1) and self._in_step(p, u, 0, True) for (_, p), u in zip(self.jobs, self.uses, strict=True))
+
+    def _places(self, axes: list[Axis], p: Atom) -> list[Atom]:
+        return unravel(self.lo, [(a.name, a.lo, a.n) for a in axes], p) if axes else []
+
+    def block(self, outer: tuple[int, ...]) -> None:
+        """One block for each place of the axes `outer`; its threads share the places of the others."""
+        e, team = self.e, Team(self.lo)
+        blocks = [self.axes[k] for k in outer]
+        inner = [k for k in range(len(self.axes)) if k not in outer]
+        threads = [self.axes[k] for k in inner]
+        turns = self._guarded(self._total(blocks), threads)
+        with e.loop(self._hint(blocks) if blocks else "once", i64(0), turns, kind="block") as p:
+            fixed = dict(zip(outer, self._places(blocks, p), strict=True))
+
+            def body() -> None:
+                for _, piece in self.jobs:
+                    team.ahead(piece, fixed)
+                if not threads:
+                    self.element([fixed[k] for k in range(len(self.axes))])
+                    return
+                with team.loop(self._hint(threads), i64(0), self._total(threads), nonempty=True) as q:
+                    at = {**fixed, **dict(zip(inner, self._places(threads, q), strict=True))}
+                    self.element([at[k] for k in range(len(self.axes))])
+
+            self._readable(body)

@@ -1,0 +1,208 @@
+"""Reductions by all threads of a block: each thread takes terms of its own, then their partial results are combined.
+
+    var sum = 0
+    thread for k in 0..K { sum = sum + x[n, k] }
+    combine sum sum
+
+The ranges whose bounds are known before the loop are one flat loop over the threads, ranges that depend on them run inside. Long sums of floats are added up
+in rounds, each thread a few hundred terms in f32 a round, and the rounds in f64. Only uniform statements can do this: inside a `thread` loop, and for few
+terms, a thread does all for itself.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.counts import names, ranges_of, terms
+from pipelink_ir.backends.loops.emit import TRUE, Atom, Frame, i64
+from pipelink_ir.backends.loops.fold import must
+from pipelink_ir.backends.loops.gpu_shape import long, long_reductions, risky
+from pipelink_ir.backends.loops.lower import Env, Lowering
+from pipelink_ir.backends.loops.reduce import Kind, Position, Seen, add_term, finish, kind_of
+from pipelink_ir.ir.dtypes import BOOL, F64, I32
+from pipelink_ir.ir.functions import REDUCTIONS
+from pipelink_ir.ir.nodes import Range, Reduce
+from pipelink_ir.ir.typed import Piece
+
+ROUND = 65536
+"""Terms that all threads together add up in f32 before they meet an f64: about 256 a thread."""
+_COMBINED = {"+": "sum", "*": "prod", "max": "max", "min": "min", "or": "any", "and": "all"}
+
+
+class Team:
+    """The threads of a block in a kernel that is being written: what they share out, and where that is possible."""
+
+    def __init__(self, lo: Lowering) -> None:
+        self.lo, self.e = lo, lo.e
+        self.alone: list[Frame] = []
+        lo.team = self
+
+    @contextmanager
+    def loop(self, hint: str, first: Atom, end: Atom, nonempty: bool = False) -> Iterator[form.Ref]:
+        """A loop whose turns are shared out among the threads."""
+        with self.e.loop(hint, first, end, kind="thread", nonempty=nonempty) as i:
+            self.alone.append(self.e.frames[-1])
+            yield i
+
+    def uniform(self) -> bool:
+        """Whether what is written now is run by all threads alike."""
+        return not any(f is g for f in self.e.frames for g in self.alone)
+
+    def __call__(self, lo: Lowering, x: Reduce, env: Env) -> object:
+        """Writes a reduction by all threads; None if one thread has to do it."""
+        if not self.uniform() or not long(x):
+            return None
+        around = Piece(tuple(Range(n, None, x.body) for n in env.names), x, (), x.span)
+        self.ahead(around, dict(enumerate(env.names.values())), x)
+        if REDUCTIONS[x.kind].ranked:
+            return self.sort(x, env)
+        return _Shared(self, x, env).write()
+
+    def ahead(self, piece: Piece, fixed: Mapping[int, Atom], but: Reduce | None = None) -> None:
+        """Evaluates the reductions in a piece that its `fixed` axes determine, before the threads go apart: behind a condition inside a loop over threads, or in
+        one over terms, each thread would have to do it for itself."""
+        lo = self.lo
+        for r in long_reductions(lo.op, lo.plan.local, piece, lo.chosen):
+            if r.reduce is but or r.plain is None or not set(r.plain.values()) <= set(fixed) or REDUCTIONS[r.reduce.kind].ranked:
+                continue
+            if not risky(r.reduce, self._fails, lo.op.empty is None):
+                lo.value(r.reduce, Env({n: fixed[k] for n, k in r.plain.items()}))
+
+    def _fails(self, name: str) -> bool:
+        """Whether reading a tensor may fail: a local that is evaluated by the reader."""
+        lo = self.lo
+        return lo.plan.local(name) and any(risky(p.value, self._fails, lo.op.empty is None) for p in lo.op.tensors[name].pieces)
+
+    def sort(self, x: Reduce, env: Env) -> object:
+        """Writes the sorted candidates of a ranked reduction."""
+        return None
+
+
+def unravel(lo: Lowering, ranges: list[tuple[str, Atom, Atom]], p: Atom) -> list[Atom]:
+    """The indices (name, first, extent) of which `p` is the number, the last one fastest."""
+    e, at, left = lo.e, [], p
+    for k, (name, first, n) in reversed(list(enumerate(ranges))):
+        place = left
+        if k:
+            place, left = e.op("rest", left, n, hint=name), e.op("quot", left, n)
+        at.append(e.op("+", first, place))
+    return at[::-1]
+
+
+class _Shared:
+    """One reduction."""
+
+    def __init__(self, team: Team, x: Reduce, env: Env) -> None:
+        self.team, self.lo, self.e, self.x, self.env = team, team.lo, team.lo.e, x, env
+        ranges = ranges_of(x)
+        count = _independent(ranges)
+        self.inner = ranges[count:]
+        self.flat: list[tuple[str, Atom, Atom]] = []
+        for r in ranges[:count]:
+            first: Atom = self.lo.index(r.lo, env) if r.lo is not None else i64(0)
+            n = self.e.op("max", self.e.op("-", self.lo.index(r.hi, env), first), i64(0))
+            self.flat.append((r.index, first, n))
+        self.total: Atom = i64(1)
+        for _, _, n in self.flat:
+            self.total = self.e.op("*", self.total, n)
+
+    def write(self) -> Atom:
+        if self.x.kind in ("argmax", "argmin"):
+            return self._winner()
+        lo, e, x = self.lo, self.e, self.x
+        kind, seen = kind_of(x), Seen(lo, x, self.env)
+        if kind.join == "+" and kind.dtype.is_float:
+            acc = self._sum(kind, seen)
+        else:
+            acc = e.var(x.kind, kind.neutral)
+            with self._terms() as (inner, _):
+                add_term(lo, x, inner, kind, acc, seen, False)
+        e.raw(form.Combine(_COMBINED[kind.join], (acc.name,)))
+        if seen.var is not None:
+            e.raw(form.Combine("sum", (seen.var.name,)))
+        return finish(lo, x, kind, acc, seen.count(), seen.any())
+
+    # ----------------------------------------------------------------------------------------------------------------- terms
+
+    @contextmanager
+    def _terms(self, begin: Atom | None = None, end: Atom | None = None) -> Iterator[tuple[Env, list[Atom]]]:
+        """The loops over all terms, or over those whose flat number lies in [begin, end): an environment and the indices of one term."""
+        hint = self.flat[0][0] if len(self.flat) == 1 else "term"
+        with self.team.loop(hint, begin or i64(0), end or self.total) as p:
+            at = unravel(self.lo, self.flat, p)
+            env = self.env.plus({name: i for (name, _, _), i in zip(self.flat, at, strict=True)})
+            if not self.inner:
+                yield env, at
+                return
+            with nested(self.lo, self.inner, env, at) as found:
+                yield found
+
+    def _sum(self, kind: Kind, seen: Seen) -> form.Ref:
+        lo, e, x, n = self.lo, self.e, self.x, terms(self.x)
+        if kind.dtype is F64 or self.inner or (n is not None and n <= ROUND):
+            # A thread that runs through loops of unknown length adds up in f64.
+            kept = F64 if self.inner else kind.dtype
+            acc = e.var("sum", must(0, kept))
+            with self._terms() as (inner, _):
+                add_term(lo, x, inner, Kind("+", must(0, kept), kept), acc, seen, True)
+            return acc
+        total = e.var("sum", must(0, F64))
+        with e.loop("round", i64(0), self.total, i64(ROUND)) as b:
+            part = e.var("part", kind.neutral)
+            with self._terms(b, e.op("min", e.op("+", b, i64(ROUND)), self.total)) as (inner, _):
+                add_term(lo, x, inner, kind, part, seen, True)
+            e.assign(total, form.Op("+", (total, form.Convert(part, F64, F64)), F64))
+        return total
+
+    # ---------------------------------------------------------------------------------------------------------------- winners
+
+    def _winner(self) -> Atom:
+        lo, e, x = self.lo, self.e, self.x
+        dtype = x.body.dtype or F64
+        best, at = e.var("best", must(0, dtype)), e.var("at", must(-1, I32))
+        place = Position(lo, x, self.env)
+        with self._terms() as (inner, indices), e.when(TRUE if x.where is None else lo.value(x.where, inner)):
+            value = lo.value(x.body, inner)
+            position = e.convert(place.of(indices), I32)
+            with e.when(self._wins(value, best, at)):
+                e.assign(best, value)
+                e.assign(at, position)
+        e.raw(form.Combine(x.kind, (best.name, at.name)))
+        found = e.bind("found", form.Op(">=", (at, must(0, I32)), BOOL))
+        out = e.bind(x.kind, form.Op("max", (at, must(0, I32)), I32))
+        return finish(lo, x, Kind("", must(0, I32), I32), out, i64(0), found)
+
+    def _wins(self, value: Atom, best: form.Ref, at: form.Ref) -> Atom:
+        """Whether a value replaces the best one that this thread has found: the first, a better one, a NaN where there was none."""
+        e = self.e
+
+        def now(fn: str, *args: form.Expr) -> form.Ref:
+            return e.bind("a", form.Op(fn, args, BOOL))
+
+        wins = now("or", now("<", at, must(0, I32)), now(">" if self.x.kind == "argmax" else "<", value, best))
+        if value.dtype.is_float:
+            wins = now("or", wins, now("and", now("!=", value, value), now("==", best, best)))
+        return wins
+
+
+def _independent(ranges: tuple[Range, ...]) -> int:
+    """How many ranges there are before the first whose bounds depend on an index of one before it."""
+    bound: set[str] = set()
+    for k, r in enumerate(ranges):
+        if any(names(b) & bound for b in (r.lo, r.hi) if b is not None):
+            return k
+        bound.add(r.index)
+    return len(ranges)
+
+
+@contextmanager
+def nested(lo: Lowering, ranges: tuple[Range, ...], env: Env, at: list[Atom]) -> Iterator[tuple[Env, list[Atom]]]:
+    """Serial loops over ranges, one in the other."""
+    if not ranges:
+        yield env, at
+        return
+    r = ranges[0]
+    first: Atom = lo.index(r.lo, env) if r.lo is not None else i64(0)
+    with lo.e.loop(r.index, first, lo.index(r.hi, env)) as i, nested(lo, ranges[1:], env.plus({r.index: i}), [*at, i]) as found:
+        yield found
