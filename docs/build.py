@@ -16,6 +16,7 @@ from pipelink_ir.ir.nodes import Module, Operator
 from pipelink_ir.passes.manager import find_pass
 from pipelink_ir.passes.options import explain_options
 from pipelink_ir.passes.pipeline import ALIASES, SECTIONS
+from pipelink_ir.runtime import project_keys
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
@@ -97,7 +98,8 @@ def library() -> str:
 
 
 GENERATED: dict[str, Callable[[], str]] = {"functions.md": functions, "errors.md": errors, "passes.md": passes, "std.md": library,
-                                           "environment.md": environment}
+                                           "environment.md": environment,
+                                           "../project-file.md": lambda: NOTE + project_keys.page(), "../pipelink.schema.json": project_keys.schema_text}
 
 
 def render(folder: Path) -> int:

@@ -14,16 +14,30 @@ from typing import TYPE_CHECKING, Any
 from pipelink_ir.version import __version__
 
 if TYPE_CHECKING:
-    from pipelink_ir.ir.diagnostics import ExecutionError, InternalError, ProgramError, UsageError
+    from pipelink_ir.ir.diagnostics import ContractViolationError, ExecutionError, InternalError, ProgramError, UsageError
+    from pipelink_ir.runtime.builder import TensorBuilder, from_raw_ptr, from_torch
     from pipelink_ir.runtime.compile import Compiled, Results, compile
+    from pipelink_ir.runtime.inspection import inspect_tensor
+    from pipelink_ir.runtime.readers import as_view
+    from pipelink_ir.runtime.tensor import TensorView
 
-_WHERE = {
-    "compile": "pipelink_ir.runtime.compile", "Compiled": "pipelink_ir.runtime.compile", "Results": "pipelink_ir.runtime.compile",
-    "ProgramError": "pipelink_ir.ir.diagnostics", "ExecutionError": "pipelink_ir.ir.diagnostics", "UsageError": "pipelink_ir.ir.diagnostics",
-    "InternalError": "pipelink_ir.ir.diagnostics",
+_NAMES = {
+    "runtime.compile": ("compile", "Compiled", "Results"),
+    "runtime.tensor": ("TensorView",),
+    "runtime.builder": ("TensorBuilder", "from_torch", "from_raw_ptr"),
+    "runtime.readers": ("as_view",),
+    "runtime.inspection": ("inspect_tensor",),
+    "ir.diagnostics": ("ProgramError", "ExecutionError", "ContractViolationError", "UsageError", "InternalError"),
 }
+"""Public names by the module that holds them."""
 
-__all__ = ["Compiled", "ExecutionError", "InternalError", "ProgramError", "Results", "UsageError", "__version__", "compile"]
+_WHERE = {name: f"pipelink_ir.{module}" for module, names in _NAMES.items() for name in names}
+
+__all__ = [
+    "Compiled", "ContractViolationError", "ExecutionError", "InternalError", "ProgramError", "Results", "TensorBuilder", "TensorView", "UsageError",
+    "__version__",
+    "as_view", "compile", "from_raw_ptr", "from_torch", "inspect_tensor",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -55,11 +55,14 @@ def check_file(path: str, targets: Sequence[Target] = ()) -> list[Diagnostic]:
     """Everything that is wrong with one program, for these targets or those that it declares."""
     from pipelink_ir.passes.hooks import VerifyEach
     from pipelink_ir.passes.manager import parse_passes, run_passes
+    from pipelink_ir.runtime.project import find_project
     from pipelink_ir.runtime.sources import read_program
     from pipelink_ir.runtime.targets import checked_for
     report = Report()
     try:
-        run_passes(read_program(path), checked_for(parse_passes("validate"), targets), report, [VerifyEach()])
+        module, project = read_program(path), find_project(path)
+        steps = project.steps(checked_for(parse_passes("validate"), targets), checked=bool(targets or module.targets))
+        run_passes(module, steps, report, [VerifyEach()])
     except ProgramError as error:
         return list(error.diagnostics)
     return report.diagnostics

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING
 
 from pipelink_ir.cli import console
 from pipelink_ir.cli.crash import crash_file
+from pipelink_ir.cli.ledger_options import add_ledger_options, denied, explain
 from pipelink_ir.cli.pass_options import Watch, add_pass_options, dump_backend, settings, steps_of, watch
 from pipelink_ir.ir.diagnostics import Report, UsageError, did_you_mean
+from pipelink_ir.ir.source import NOWHERE
 
 if TYPE_CHECKING:
     from pipelink_ir.ir.nodes import Module
     from pipelink_ir.passes.manager import Step
+    from pipelink_ir.runtime.project import Project
     from pipelink_ir.runtime.targets import Target
 
 BACKEND_TEXTS = {"llvm": "ll", "asm": "s", "loops": "loops"}
@@ -37,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pipeline", metavar="NAME", help="the pipeline meant, where a file has several")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a value for an attribute of the pipeline")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what is done and how long it took")
+    add_ledger_options(parser)
     add_pass_options(parser)
     parser.add_argument("--help-passes", metavar="NAME", nargs="?", const="", help="list the passes, or explain one, and exit")
 
@@ -49,14 +53,17 @@ def execute(args: argparse.Namespace) -> int:
         return 0
     if args.file is None and not args.print_pipeline:
         raise UsageError("no FILE is given; `pipelinkc --help` says what there is")
-    target = parse_target(args.target or "cpu")
+    from pipelink_ir.runtime.project import Project, find_project
+    project = find_project(args.file) if args.file is not None else Project()
+    target = parse_target(args.target or project.runs_on())
     emit = _what(args)
     steps = steps_of(args, target)
     if args.file is None:
         print(_pipeline_text(steps))
         return 0
     _check(args, target, emit)
-    return _compile(args, target, emit, steps)
+    with project.environment():
+        return _compile(args, target, emit, steps, project)
 
 
 def _what(args: argparse.Namespace) -> str:
@@ -88,14 +95,16 @@ def _pipeline_text(steps: tuple[Step, ...]) -> str:
     return pipeline_text(steps)
 
 
-def _compile(args: argparse.Namespace, target: Target, emit: str, steps: tuple[Step, ...]) -> int:
+def _compile(args: argparse.Namespace, target: Target, emit: str, steps: tuple[Step, ...], project: Project) -> int:
+    from pipelink_ir.passes.ledger import check_denied, ledger
     from pipelink_ir.passes.manager import run_passes
     from pipelink_ir.runtime.attributes import with_attributes
     from pipelink_ir.runtime.compile import pick_pipeline
     from pipelink_ir.runtime.sources import read_program
     from pipelink_ir.runtime.targets import completed
-    looking = watch(args)
+    looking, kinds = watch(args), denied(args)
     module = read_program(args.file)
+    steps = project.steps(steps, checked=bool(args.target or module.targets))
     values = settings(args.set, "--set")
     if values:
         module = with_attributes(module, pick_pipeline(module, args.pipeline), values)
@@ -108,6 +117,10 @@ def _compile(args: argparse.Namespace, target: Target, emit: str, steps: tuple[S
         module = run_passes(module, steps, report, looking.hooks)
     finally:
         looking.finish()
+    entries = ledger(module, target.name)
+    explain(args, entries)
+    check_denied(entries, kinds, report, module.pipelines[0].name_span if module.pipelines else NOWHERE)
+    report.stop_if_failed()
     console.report(report.diagnostics)
     data = _emit(module, args, target, emit)
     _dump(module, args, target, looking)

@@ -20,10 +20,11 @@ COMMANDS = {
     "check": "report everything that is wrong with programs, without running them",
     "fmt": "format programs",
     "explain": "what a diagnostic code means, with a wrong and a right program",
+    "inspect": "show a dump of a tensor, or where two dumps differ",
 }
 """The commands and what the help says of them."""
 
-LATER = ("build", "bench", "profile", "view", "inspect", "calibrate", "lsp")
+LATER = ("build", "bench", "profile", "view", "calibrate", "lsp")
 """Words that later versions will understand. A file of such a name is written `./build`."""
 
 

@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.cli import console
 from pipelink_ir.cli.crash import crash_file
+from pipelink_ir.cli.ledger_options import add_ledger_options, denied, explain
 from pipelink_ir.cli.pass_options import Watch, add_pass_options, dump_backend, settings, steps_of, watch
 from pipelink_ir.ir.diagnostics import UsageError
 
 if TYPE_CHECKING:
     from pipelink_ir.runtime.bind import Bound
     from pipelink_ir.runtime.compile import Compiled, Results
+    from pipelink_ir.runtime.project import Project
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,14 +39,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="NAME=FILE", dest="one_out", action="append", default=[], help="one result, also to .npy or an image")
     parser.add_argument("--target", metavar="TARGET", help="cpu (the default), or reference, which interprets the program with NumPy")
     parser.add_argument("--float64", action="store_true", help="with the target reference: compute in f64 throughout")
-    parser.add_argument("--copies", choices=("allow",), metavar="allow", help="make a copy where an array is not as contiguous as an operator asks")
+    parser.add_argument("--copies", choices=("allow", "refuse"), help="whether an array that is not as contiguous as an operator asks is copied or refused")
+    parser.add_argument("--check-values", action="store_true", help="check 'range' and 'finite' on the values of every edge while it runs")
     parser.add_argument("--pipeline", metavar="NAME", help="the pipeline meant, where a file has several")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a value for an attribute of the pipeline")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what was done and how long it took")
+    add_ledger_options(parser)
     add_pass_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
+    from pipelink_ir.runtime.project import find_project
+    project = find_project(args.file)
+    with project.environment():
+        return _execute(args, project)
+
+
+def _execute(args: argparse.Namespace, project: Project) -> int:
     from pipelink_ir.runtime.sources import STDIN_PATHS
     from pipelink_ir.runtime.transfer import Inputs, Outputs
     inputs, outputs = Inputs(args.inputs, settings(args.one_in, "--in")), Outputs(args.outputs, settings(args.one_out, "--out"))
@@ -52,12 +63,13 @@ def execute(args: argparse.Namespace) -> int:
         raise UsageError("standard input is asked for twice")
     outputs.check_paths([args.file, *inputs.paths])
     clock = Clock()
-    compiled, looking = _compile(args, clock)
+    compiled, looking = _compile(args, clock, project)
     console.report(compiled.diagnostics)
     # What the arrays get wrong is told before the backend begins, which takes longer.
     outputs.check(compiled)
     arrays, origins = inputs.read(compiled)
     bound = compiled.bind(arrays, origins, args.copies)
+    explain(args, (*compiled.ledger, *bound.entries))
     clock.lap("arrays")
     with crash_file(compiled.module, _again(args)):
         _ = compiled.executable
@@ -88,21 +100,24 @@ class Clock:
         self.times[what], self._last = 1000 * (now - self._last), now
 
 
-def _compile(args: argparse.Namespace, clock: Clock) -> tuple[Compiled, Watch]:
-    from pipelink_ir.runtime.compile import compile_module
+def _compile(args: argparse.Namespace, clock: Clock, project: Project) -> tuple[Compiled, Watch]:
+    from pipelink_ir.runtime.compile import Settings, compile_module
     from pipelink_ir.runtime.sources import read_program
     from pipelink_ir.runtime.targets import parse_target
-    target = parse_target(args.target or "cpu")
+    target = parse_target(args.target or project.runs_on())
     if args.stop_after:
         raise UsageError("--stop-after prints a program that is not finished; it does not go with 'run'")
     steps, looking = steps_of(args, target), watch(args)
     if args.print_pipeline:
         from pipelink_ir.passes.manager import pipeline_text
         console.say(pipeline_text(steps))
+    chosen = Settings(args.copies or project.copies or "refuse", args.check_values, denied(args), project)
     module = read_program(args.file)
+    steps = project.steps(steps, checked=bool(args.target or module.targets))
     clock.lap("reading")
     try:
-        compiled = compile_module(module, target, args.pipeline, settings(args.set, "--set"), float64=args.float64, steps=steps, hooks=looking.hooks)
+        compiled = compile_module(module, target, args.pipeline, settings(args.set, "--set"), float64=args.float64, steps=steps, hooks=looking.hooks,
+                                  settings=chosen)
     finally:
         looking.finish()
     clock.lap("passes")

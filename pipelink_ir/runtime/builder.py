@@ -7,9 +7,10 @@ from typing import Any
 
 from pipelink_ir.ir.dtypes import DType
 from pipelink_ir.runtime import strides as arithmetic
+from pipelink_ir.runtime.forms import address_of, dtype_of
 from pipelink_ir.runtime.origin import here
 from pipelink_ir.runtime.readers import is_torch, read_torch, stamped
-from pipelink_ir.runtime.tensor import TensorView, address_of, dtype_of
+from pipelink_ir.runtime.tensor import TensorView
 
 
 def from_torch(tensor: Any, layout: str | None = None) -> TensorView:

@@ -248,8 +248,9 @@ def compile(program: str | os.PathLike[str], target: str | None = None, pipeline
     chosen = parse_target(target or project.runs_on())
     try:
         with project.environment():
-            steps = project.steps(checked_for(parse_passes(chosen.passes), [chosen] if target else ()))
-            compiled = compile_module(read(program), chosen, pipeline, attributes, float64=float64, steps=steps, settings=settings)
+            module = read(program)
+            steps = project.steps(checked_for(parse_passes(chosen.passes), [chosen] if target else ()), checked=bool(target or module.targets))
+            compiled = compile_module(module, chosen, pipeline, attributes, float64=float64, steps=steps, settings=settings)
     except ProgramError as error:
         raise violation(error) from None
     _ = compiled.executable  # now, not at the first call

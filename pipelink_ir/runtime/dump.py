@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.ir.diagnostics import UsageError
 from pipelink_ir.ir.dtypes import DTYPES, DType
+from pipelink_ir.runtime.forms import describe
 from pipelink_ir.runtime.output import write_output
 from pipelink_ir.runtime.sources import file_error, read_bytes
-from pipelink_ir.runtime.tensor import TensorView, describe
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from pipelink_ir.runtime.tensor import TensorView
     Array = np.ndarray[Any, Any]
 
 FORMAT = "pipelink-dump"

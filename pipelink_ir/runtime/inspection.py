@@ -4,8 +4,9 @@ from __future__ import annotations
 from typing import Any
 
 from pipelink_ir.runtime import strides as arithmetic
+from pipelink_ir.runtime.forms import describe
 from pipelink_ir.runtime.readers import as_view
-from pipelink_ir.runtime.tensor import TensorView, describe
+from pipelink_ir.runtime.tensor import TensorView
 
 
 def inspect_tensor(array: Any) -> str:

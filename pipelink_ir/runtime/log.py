@@ -6,8 +6,9 @@ from typing import Any
 
 from pipelink_ir.ir import environment
 from pipelink_ir.ir.nodes import Operand, Pipeline
+from pipelink_ir.runtime.forms import describe
 from pipelink_ir.runtime.matching import Matching, type_text
-from pipelink_ir.runtime.tensor import TensorView, describe
+from pipelink_ir.runtime.tensor import TensorView
 
 
 def wanted() -> bool:

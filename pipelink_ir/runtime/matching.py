@@ -15,9 +15,10 @@ from pipelink_ir.ir.nodes import Dots, Name, Operand, Pipeline
 from pipelink_ir.ir.source import Span
 from pipelink_ir.passes.ledger import Entry
 from pipelink_ir.runtime.demands import STRICTNESS, Demand
+from pipelink_ir.runtime.forms import describe
 from pipelink_ir.runtime.origin import here
 from pipelink_ir.runtime.readers import Unreadable, read
-from pipelink_ir.runtime.tensor import TensorView, describe
+from pipelink_ir.runtime.tensor import TensorView
 
 
 @dataclass(frozen=True, slots=True)

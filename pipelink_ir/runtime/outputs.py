@@ -17,10 +17,11 @@ from pipelink_ir.ir.nodes import Operand, Pipeline
 from pipelink_ir.ir.source import Span
 from pipelink_ir.runtime import strides as arithmetic
 from pipelink_ir.runtime.bind import Binder, Bound
+from pipelink_ir.runtime.forms import describe
 from pipelink_ir.runtime.matching import dtype_help, stop, transpose_help, type_text
 from pipelink_ir.runtime.origin import here
 from pipelink_ir.runtime.readers import Unreadable, read
-from pipelink_ir.runtime.tensor import TensorView, describe
+from pipelink_ir.runtime.tensor import TensorView
 
 EFFORT = 100_000
 """Steps that NumPy may take to find out whether two interleaved arrays share an element; beyond that they count as overlapping."""

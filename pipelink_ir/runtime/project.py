@@ -67,12 +67,14 @@ class Project:
         """The CUDA architectures among the targets."""
         return tuple(t for t in self.targets if (arch := parse_arch(t)) is not None and arch.kind == "cuda")
 
-    def steps(self, steps: Sequence[Step]) -> tuple[Step, ...]:
-        """The passes with what the project says to them."""
+    def steps(self, steps: Sequence[Step], *, checked: bool) -> tuple[Step, ...]:
+        """The passes with what the project says to them. `checked` says that command or program name the targets to check for themselves."""
         def one(s: Step) -> Step:
             more: dict[str, Any] = {}
             if s.name == "resolve" and self.search_paths and not s.options.search_paths:
                 more["search_paths"] = self.search_paths
+            if s.name == "check-contracts" and not checked and not s.options.targets and self.archs():
+                more["targets"] = self.archs()
             return replace(s, options=replace(s.options, **more)) if more else s
         return tuple(map(one, steps))
 

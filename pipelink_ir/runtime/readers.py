@@ -10,8 +10,9 @@ from typing import Any
 from pipelink_ir.ir.dtypes import from_numpy
 from pipelink_ir.runtime import dlpack
 from pipelink_ir.runtime import strides as arithmetic
+from pipelink_ir.runtime.forms import address_of, describe, dtype_of
 from pipelink_ir.runtime.origin import here
-from pipelink_ir.runtime.tensor import TensorView, address_of, describe, dtype_of
+from pipelink_ir.runtime.tensor import TensorView
 
 
 class Unreadable(Exception):
