@@ -32,7 +32,8 @@ class TargetFacts:
 
     def define(self) -> str:
         """The macros as text."""
-        return "\n".join(["// The target: " + self.name, *self.head, *(f"#ifndef {k.split('(')[0]}\n#define {k} {v}\n#endif" for k, v in self.macros.items()), ""])
+        macros = [f"#ifndef {k.split('(')[0]}\n#define {k} {v}\n#endif" for k, v in self.macros.items()]
+        return "\n".join([f"// The target: {self.name}", *self.head, *macros, ""])
 
 
 _VECTORS = MappingProxyType({(t, n): f"{c}{n}" for t, c in (("f32", "float"), ("i32", "int"), ("u8", "uchar"), ("u16", "ushort"), ("f64", "double"),

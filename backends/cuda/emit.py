@@ -1,0 +1,218 @@
+"""From the loop form to CUDA C++: many kernels as one text.
+
+`emit_unit` makes one text of the kernels of several operators, since one compilation of many is several times cheaper than many compilations. The text includes
+`pipelink.cuh` (`prelude/`) and is for people: names come from the program, above each kernel stands the line that it computes. What a launch needs to know of a
+kernel, the parameters in their order, its bound of threads, what scratch it takes, is its `KernelCode`; `geometry.py` reads that for given sizes.
+
+Index arithmetic is written in `index_t`, which is 32 bits wide, or 64 where the text is compiled with `PIPELINK_WIDE`. The host decides before each launch
+by the sizes (`geometry.py`), so the wide version is compiled only when the first array comes along that needs it.
+
+A kernel for a GPU (`form.py`) becomes a loop that strides over the grid, along x alone, so any number of blocks is right. A kernel of the CPU's form is taken
+too: its parallel loop is spread over the grid, and statements for one thread are run by one.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pipelink_ir.backends.cuda.bounds import LIMIT
+from pipelink_ir.backends.cuda.emit_expr import Expressions, Place, memory_type
+from pipelink_ir.backends.cuda.emit_stmt import Space, Writer, broken, kind_name
+from pipelink_ir.backends.cuda.kinds import kinds_of
+from pipelink_ir.backends.cuda.names import Names, kernel_names
+from pipelink_ir.backends.cuda.prelude import NAME, header
+from pipelink_ir.backends.cuda.target_facts import CUDA, TargetFacts
+from pipelink_ir.backends.loops.form import Block, For, If, Kernel, Program, Store
+from pipelink_ir.ir.dtypes import DType
+from pipelink_ir.ir.nodes import Define, Operator
+
+THREADS = 256
+"""Most threads of a block, unless a kernel is given another number."""
+
+SHOWN = 4
+"""Lines of the program that are shown above a kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a kernel. `kind`: `buffer` (an address), `symbol` (`index_t`: 4 bytes, 8 in the wide version), `scalar` (its `dtype`; bool is a byte),
+    `buffers` (the address of a table with the addresses of all buffers, instead of them), `status` (an address), `scratch` (an address), `block_bytes` and
+    `thread_bytes` (i64: the strides of scratch)."""
+
+    kind: str
+    name: str
+    dtype: DType | None = None
+
+    def bytes(self, wide: bool) -> int:
+        """The size, which is its alignment too."""
+        if self.kind == "symbol":
+            return 8 if wide else 4
+        return self.dtype.compute.bytes if self.kind == "scalar" and self.dtype else 8
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCode:
+    """What the host has to know of one emitted kernel."""
+
+    kernel: Kernel
+    symbol: str
+    parameters: tuple[Parameter, ...]
+    threads: int
+    """Most threads of a block; what is launched is a multiple of 32."""
+    per: str
+    """What takes a turn of the outermost loop: a `thread`, or a `block`; `once`: a single thread does it all."""
+    static_shared: int
+    shared: tuple[Space, ...]
+    """Scratch of a block, in shared memory given at the launch or, where it is too large, in `scratch`."""
+    private: tuple[Space, ...]
+    """Scratch of each thread, in `scratch`."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitCode:
+    """One text and the kernels in it, a tuple for each program."""
+
+    text: str
+    programs: tuple[tuple[KernelCode, ...], ...]
+    facts: TargetFacts
+
+    @property
+    def kernels(self) -> tuple[KernelCode, ...]:
+        return tuple(k for p in self.programs for k in p)
+
+    @property
+    def whole(self) -> str:
+        """The text with the prelude in the place where it is included: a file that any compiler takes."""
+        head, rest = self.text.split(f'#include "{NAME}"\n', 1)
+        return f"{head}{header(self.facts)}\n{rest}"
+
+
+def emit_unit(programs: Sequence[tuple[Program, Operator | None]], facts: TargetFacts = CUDA, threads: int = THREADS,
+              aliased: frozenset[str] = frozenset()) -> UnitCode:
+    """One text for the kernels of some programs. An operator says where its kernels come from. Buffers in `aliased` may share memory with others."""
+    names = kernel_names()
+    parts, codes = [], []
+    for program, operator in programs:
+        kernels = []
+        for kernel in program.kernels:
+            text, code = _emit_kernel(kernel, names.new(kernel.name), facts, threads, aliased)
+            parts += ["", *_comments(program, kernel, operator), *text]
+            kernels.append(code)
+        codes.append(tuple(kernels))
+    head = [f'#include "{NAME}"', "namespace pl = pipelink;", "using namespace pl::types;"]
+    return UnitCode("\n".join([*head, *parts, ""]), tuple(codes), facts)
+
+
+def emit_program(program: Program, operator: Operator | None = None, facts: TargetFacts = CUDA, threads: int = THREADS) -> UnitCode:
+    """One program as a text of its own."""
+    return emit_unit([(program, operator)], facts, threads)
+
+
+def _emit_kernel(kernel: Kernel, symbol: str, facts: TargetFacts, threads: int, aliased: frozenset[str]) -> tuple[list[str], KernelCode]:
+    scope = Names(frozenset({symbol, "own", "common"}))
+    w = Writer(kernel, facts, scope, Expressions(kernel, kinds_of(kernel)))
+    table = _needs_table(kernel, facts)
+    written = set(_stored(kernel.body))
+    params, declared = [], []
+    for n, b in enumerate(kernel.buffers):
+        name = scope.new(b.name)
+        w.e.places[b.name] = Place(name, b.memory)
+        const = "" if b.name in written else "const "
+        restrict = "" if b.name in aliased else f" {facts.restrict}"
+        if table:
+            w.head.append(f"  {const}{memory_type(b.memory)}*{restrict} {name} = static_cast<{const}{memory_type(b.memory)}*>(buffers[{n}]);")
+        else:
+            params.append(Parameter("buffer", b.name, b.memory))
+            declared.append(f"{const}{memory_type(b.memory)}*{restrict} {name}")
+    if table:
+        params.append(Parameter("buffers", "buffers"))
+        declared.append("void* const* buffers")
+    for s in kernel.symbols:
+        params.append(Parameter("symbol", s))
+        declared.append(f"const index_t {w.name(s)}")
+        w.e.bounds.names[s] = (0, LIMIT)
+    for s, dtype in kernel.scalars:
+        params.append(Parameter("scalar", s, dtype))
+        declared.append(f"const {kind_name(dtype)} {w.name(s)}")
+    per = _body(w)
+    tail = _finish(w)
+    params += [p for p, _ in tail]
+    declared += [d for _, d in tail]
+    code = KernelCode(kernel, symbol, tuple(params), threads, per, w.static_shared, tuple(w.shared), tuple(w.private))
+    return [facts.kernel.format(threads=threads), *broken(f"{symbol}({', '.join(declared)}) {{"), *w.head, *w.lines, "}"], code
+
+
+def _body(w: Writer) -> str:
+    """The statements; what takes a turn of the outermost loop."""
+    body = w.kernel.body
+    last = body[-1] if body else None
+    if isinstance(last, For) and last.kind in ("grid", "block", "parallel"):
+        for s in body[:-1]:
+            w.statement(s)
+        w.outermost(last)
+        return "block" if last.kind == "block" else "thread"
+    w.line("if (pl::grid_thread() == 0) {")
+    w.block(body)
+    w.line("}")
+    return "once"
+
+
+def _finish(w: Writer) -> list[tuple[Parameter, str]]:
+    """The parameters for failures and scratch, where they are needed, and the arenas at the top."""
+    out: list[tuple[Parameter, str]] = []
+    if w.uses_status:
+        out.append((Parameter("status", "status"), "pl::Status* status"))
+    if w.shared or w.private:
+        out += [(Parameter("scratch", "scratch"), "u8* scratch"), (Parameter("block_bytes", "block_bytes"), "const i64 block_bytes")]
+    arenas = []
+    if w.shared:
+        arenas += ["  PL_DYN_SHARED(u8, shared_memory);", "  pl::Arena common = pl::block_arena(shared_memory, scratch, block_bytes);"]
+    if w.private:
+        out.append((Parameter("thread_bytes", "thread_bytes"), "const i64 thread_bytes"))
+        arenas.append("  pl::Arena own = pl::thread_arena(scratch, block_bytes, thread_bytes);")
+    w.head = [*arenas, *w.head]
+    return out
+
+
+def _needs_table(kernel: Kernel, facts: TargetFacts) -> bool:
+    """Whether there are more parameters than a kernel may have. All are counted with 8 bytes, and some room for scratch and status."""
+    return 8 * (len(kernel.buffers) + len(kernel.symbols) + len(kernel.scalars) + 8) > facts.parameter_bytes
+
+
+def _stored(block: Block) -> Iterable[str]:
+    for s in block:
+        if isinstance(s, Store):
+            yield s.buffer
+        elif isinstance(s, For):
+            yield from _stored(s.body)
+        elif isinstance(s, If):
+            yield from _stored(s.then)
+            yield from _stored(s.other)
+
+
+def _comments(program: Program, kernel: Kernel, operator: Operator | None) -> list[str]:
+    """The lines of the program that a kernel computes."""
+    defines = _defines(program, kernel, operator)
+    if not defines:
+        return [f"// {_one_line(kernel.name)}"]
+    out = []
+    for d in defines[:SHOWN]:
+        place = f"{d.span.source.path}:{d.span.line}"
+        line = d.span.source.line(d.span.line)
+        out.append(_one_line(f"// {place}: {line.strip() if line else '%' + d.tensor}"))
+    return out + ([f"// and {len(defines) - SHOWN} more"] if len(defines) > SHOWN else [])
+
+
+def _defines(program: Program, kernel: Kernel, operator: Operator | None) -> list[Define]:
+    if operator is None or operator.compute is None:
+        return []
+    name = kernel.name.removeprefix(program.name + ".")
+    body = [d for d in operator.compute.body if isinstance(d, Define)]
+    found = [d for d in body if d.tensor == name]
+    return found or [d for d in body if d.tensor == name.rpartition(".")[0]]
+
+
+def _one_line(text: str) -> str:
+    """A comment stays on its line: no line ends, no backslash at its end, no trigraphs; and it stays short."""
+    text = "".join(c if c.isprintable() else " " for c in text).rstrip("\\ ")
+    return text if len(text) <= 140 else text[:139] + "…"

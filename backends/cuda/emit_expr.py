@@ -1,0 +1,202 @@
+"""Expressions of the loop form as C++.
+
+Integers of data wrap: where the bounds of the arguments do not show that a result fits, it is computed by a function of the prelude that wraps. Indices are
+bounded by the host (`geometry.py`) and computed plainly.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pipelink_ir.backends.cuda.bounds import LIMIT, Bounds, exact, full
+from pipelink_ir.backends.cuda.kinds import C_TYPES, Kinds
+from pipelink_ir.backends.cuda.literals import ATOM, UNARY, literal
+from pipelink_ir.backends.loops.form import Choose, Const, Convert, Expr, Kernel, Load, Op, Ref
+from pipelink_ir.ir.diagnostics import internal_error
+from pipelink_ir.ir.dtypes import BOOL, F32, F64, I32, I64, DType
+
+MEMORY = {"bool": "bool", "i32": "int", "i64": "i64", "f32": "float", "f64": "double"}
+"""The C++ type of a dtype in memory, where it is not called as in the language."""
+
+_INFIX = {"*": 13, "/": 13, "+": 12, "-": 12, "<": 9, "<=": 9, ">": 9, ">=": 9, "==": 8, "!=": 8, "and": 4, "or": 3}
+_SPELLED = {"and": "&&", "or": "||"}
+_TERNARY = 2
+_WRAPPING = {"+": "add", "-": "sub", "*": "mul", "neg": "neg"}
+_INEXACT = {"/": "div", "sqrt": "sqrt", "exp": "exp"}
+"""What `exact` or `fast_math` spells otherwise."""
+
+Text = tuple[str, int]
+"""C++ and its precedence."""
+
+
+def memory_type(dtype: DType) -> str:
+    """The C++ type of a dtype in memory."""
+    return MEMORY.get(dtype.name, dtype.name)
+
+
+@dataclass(slots=True)
+class Place:
+    """A buffer or scratch: its name in C++, its dtype, whether each thread has its own, and whether it is shared by a block."""
+
+    name: str
+    memory: DType
+    private: bool = False
+
+
+@dataclass(slots=True)
+class Expressions:
+    """What names stand for, and expressions over them as text."""
+
+    kernel: Kernel
+    kinds: Kinds
+    names: dict[str, str] = field(default_factory=dict)
+    places: dict[str, Place] = field(default_factory=dict)
+    bounds: Bounds = field(default_factory=Bounds)
+
+    def bind(self, name: str, value: Expr) -> None:
+        """Remembers between what a value lies."""
+        if not value.dtype.is_float:
+            self.bounds.names[name] = self.range_of(value)
+
+    def range_of(self, x: Expr) -> tuple[int, int]:
+        """The interval of an integer; an index has at most the size of an array."""
+        low, high = self.bounds.of(x)
+        return (max(low, -LIMIT), min(high, LIMIT)) if self.kinds.of(x) == "index" else (low, high)
+
+    def text(self, x: Expr, around: int = 0) -> str:
+        """`x` as C++, in parentheses if it stands beside an operator that binds tighter."""
+        text, own = self._expr(x)
+        return f"({text})" if own < around else text
+
+    def _expr(self, x: Expr) -> Text:
+        if isinstance(x, Const):
+            return literal(x)
+        if isinstance(x, Ref):
+            return self._ref(x)
+        if isinstance(x, Op):
+            return self._op(x)
+        if isinstance(x, Convert):
+            return self._convert(x)
+        if isinstance(x, Choose):
+            return f"{self.text(x.cond, _TERNARY + 1)} ? {self.text(x.then, _TERNARY + 1)} : {self.text(x.other, _TERNARY)}", _TERNARY
+        return self._load(x)
+
+    def _ref(self, x: Ref) -> Text:
+        if x.name not in self.names:
+            internal_error(f"kernel {self.kernel.name}: '{x.name}' is not bound")
+        return self.names[x.name], ATOM
+
+    def place(self, buffer: str, memory: DType) -> Place:
+        """Where a buffer lies."""
+        place = self.places.get(buffer)
+        if place is None:
+            internal_error(f"kernel {self.kernel.name}: buffer '{buffer}' is not known")
+        if place.memory is not memory:
+            internal_error(f"kernel {self.kernel.name}: '{buffer}' holds {place.memory}, not {memory}")
+        return place
+
+    def _load(self, x: Load) -> Text:
+        element = f"{self.place(x.buffer, x.memory).name}[{self.text(x.index)}]"
+        if x.memory in (I32, I64, F32, F64, BOOL):
+            return element, ATOM
+        return f"{C_TYPES[x.dtype.name]}({element})", ATOM
+
+    # ----------------------------------------------------------------------------------------------------------------- functions
+
+    def _op(self, x: Op) -> Text:
+        if x.fn == "not":
+            return f"!{self.text(x.args[0], UNARY)}", UNARY
+        if x.args[0].dtype.is_int and x.dtype is not BOOL:
+            return self._integer(x)
+        if x.fn == "neg":
+            return self._minus(x.args[0])
+        if x.fn in _INEXACT:
+            return self._inexact(x)
+        if x.fn in _INFIX:
+            return self._infix(x)
+        return self._call(f"pl::{x.fn}", x.args)
+
+    def _call(self, name: str, args: tuple[Expr, ...]) -> Text:
+        return f"{name}({', '.join(map(self.text, args))})", ATOM
+
+    def _minus(self, arg: Expr) -> Text:
+        text = self.text(arg, UNARY)
+        return (f"-({text})" if text.startswith("-") else f"-{text}"), UNARY
+
+    def _infix(self, x: Op) -> Text:
+        own = _INFIX[x.fn]
+        # `&&` inside `||`, a comparison inside `==`: clear to a compiler, less so to a reader.
+        inner = own + 2 if x.fn in ("or", "==", "!=") else own
+        if isinstance(x.args[0], Const) and not isinstance(x.args[1], Const):
+            if x.fn == "+" and x.dtype.is_int:
+                return self._offset(x.args[1], int(x.args[0].value)), own
+            if x.fn in ("==", "!="):
+                return f"{self.text(x.args[1], inner)} {x.fn} {self.text(x.args[0], inner)}", own
+            if x.fn == "*" and x.dtype.is_int and x.args[0].value == -1:
+                return self._minus(x.args[1])
+        return f"{self.text(x.args[0], inner)} {_SPELLED.get(x.fn, x.fn)} {self.text(x.args[1], max(inner, own + 1))}", own
+
+    def _offset(self, x: Expr, by: int) -> str:
+        """`x + 1` for a sum with a number; the lowest of all numbers cannot change its sign."""
+        minus = by < 0 and by != -(1 << 63) and by != -(1 << 31)
+        return f"{self.text(x, 12)} {'-' if minus else '+'} {literal(Const(-by if minus else by, I64))[0]}"
+
+    def _inexact(self, x: Op) -> Text:
+        if self.kernel.exact and x.fn != "exp":
+            return self._call(f"pl::exact_{_INEXACT[x.fn]}", x.args)
+        if self.kernel.fast_math:
+            return self._call(f"pl::fast_{_INEXACT[x.fn]}", x.args)
+        return self._infix(x) if x.fn == "/" else self._call(f"pl::{x.fn}", x.args)
+
+    def _integer(self, x: Op) -> Text:
+        if self.kinds.of(x) == "index":
+            return self._index(x)
+        if x.fn not in _WRAPPING:
+            return self._call(f"pl::{x.fn}", x.args)
+        found = exact(x.fn, [self.range_of(a) for a in x.args])
+        least, most = full(x.dtype)
+        if found is None or found[0] < least or found[1] > most:
+            return self._call(f"pl::{_WRAPPING[x.fn]}", x.args)
+        return self._minus(x.args[0]) if x.fn == "neg" else self._infix(x)
+
+    def _index(self, x: Op) -> Text:
+        if x.fn == "neg":
+            return self._minus(x.args[0])
+        if x.fn in _INFIX:
+            return self._infix(x)
+        text, own = self._call(f"pl::{x.fn}", x.args)
+        return (text, own) if all(map(self.kinds.is_index, x.args)) else (f"index_t({text})", ATOM)
+
+    # ----------------------------------------------------------------------------------------------------------------- conversions
+
+    def _convert(self, x: Convert) -> Text:
+        """The value in the range or precision of `to`, then in its compute type."""
+        source, to, held = x.arg.dtype, x.to, C_TYPES[x.dtype.name]
+        if to is BOOL:
+            return self._expr(x.arg) if source is BOOL else (f"{self.text(x.arg, 9)} != 0", 8)
+        text = self.text(x.arg)
+        if to.is_int:
+            return self._to_int(x, text)
+        if to in (F32, F64):
+            return (text, self._expr(x.arg)[1]) if source is to else (f"{held}({text})", ATOM)
+        return f"{held}({to.name}({text}))", ATOM
+
+    def _to_int(self, x: Convert, text: str) -> Text:
+        source, to, held = x.arg.dtype, x.to, C_TYPES[x.dtype.name]
+        if source.is_float:
+            return f"pl::to_{to.name}({text})", ATOM
+        if x.saturate and to.bits < 64:
+            return f"pl::sat_{to.name}({text})", ATOM
+        least, most = full(to)
+        low, high = self.range_of(x.arg)
+        fits = source is BOOL or (least <= low and high <= most)
+        if to.bits < 32 and not fits:
+            return f"{held}({to.name}({text}))", ATOM
+        if source is I32 and x.dtype is I32:
+            return self._expr(x.arg)
+        return f"{held}({text})", ATOM
+
+    def stored(self, value: Expr, memory: DType) -> str:
+        """A value as it is assigned to an element of `memory`."""
+        if value.dtype is memory or (memory is BOOL and value.dtype is BOOL):
+            return self.text(value)
+        return f"{memory_type(memory)}({self.text(value)})"

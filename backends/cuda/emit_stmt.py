@@ -1,0 +1,298 @@
+"""Statements of the loop form as lines of C++."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pipelink_ir.backends.cuda.emit_expr import Expressions, Place, memory_type
+from pipelink_ir.backends.cuda.kinds import C_TYPES, kind_of_dtype, over_symbols
+from pipelink_ir.backends.cuda.names import Names
+from pipelink_ir.backends.cuda.target_facts import TargetFacts
+from pipelink_ir.backends.loops.form import Alloc, Assign, Barrier, Block, Combine, Const, Expr, Fail, For, If, Kernel, Let, Op, Ref, Stmt, Store, Var
+from pipelink_ir.ir.diagnostics import internal_error
+from pipelink_ir.ir.dtypes import I64, DType
+
+LOCAL_BYTES = 16 << 10
+"""Bytes of scratch of constant size that each thread keeps for itself; larger ones come from the kernel's scratch."""
+
+WIDTH = 120
+"""Columns at which a long line is broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Scratch whose size the host finds out: elements over symbols, bytes of each."""
+
+    name: str
+    bytes: int
+    count: Expr
+
+
+@dataclass(slots=True)
+class Writer:
+    """The lines of one kernel while they are written."""
+
+    kernel: Kernel
+    facts: TargetFacts
+    scope: Names
+    e: Expressions
+    lines: list[str] = field(default_factory=list)
+    head: list[str] = field(default_factory=list)
+    """Declarations at the top of the kernel: shared memory, arenas, what is cut off them."""
+    level: int = 1
+    uniform: bool = False
+    """Whether all threads of a block run here alike."""
+    guarded: bool = False
+    """Whether only the leader runs here."""
+    shared: list[Space] = field(default_factory=list)
+    private: list[Space] = field(default_factory=list)
+    static_shared: int = 0
+    uses_status: bool = False
+
+    def line(self, text: str) -> None:
+        self.lines += broken("  " * self.level + text)
+
+    def name(self, text: str) -> str:
+        """Binds a name of the form."""
+        out = self.e.names[text] = self.scope.new(text)
+        return out
+
+    # ------------------------------------------------------------------------------------------------------------------- statements
+
+    def block(self, body: Block) -> None:
+        """The statements of a block, one level further in."""
+        self.level += 1
+        shared = heap = False
+        held: list[str] = []
+        for s in body:
+            if isinstance(s, Alloc):
+                if s.shared and not shared:
+                    shared = True
+                    self.line(f"{self.facts.barrier}  // what the last turn left in shared memory has been read")
+                heap = self._alloc(s)
+                if heap:
+                    held.append(self.e.places[s.name].name)
+            elif isinstance(s, Store) and self._by_leader(s):
+                self._leader(s)
+            else:
+                self.statement(s)
+        self._release(held)
+        self.close_leader()
+        self.level -= 1
+
+    def statement(self, s: Stmt) -> None:
+        """One statement."""
+        self.close_leader()
+        e = self.e
+        match s:
+            case Let(name, value):
+                kind = e.kinds.names[name]
+                e.bind(name, value)
+                text = e.text(value)
+                self.line(f"const {C_TYPES[kind]} {self.name(name)} = {text};")
+            case Var(name, dtype, init):
+                text = e.text(init)
+                self.line(f"{C_TYPES[kind_of_dtype(dtype)]} {self.name(name)} = {text};")
+            case Assign(name, value):
+                self._assign(name, value)
+            case Store():
+                self._store(s)
+            case For():
+                self._for(s)
+            case If(cond, then, other):
+                self.line(f"if ({e.text(cond)}) {{")
+                self.block(then)
+                if other:
+                    self.line("} else {")
+                    self.block(other)
+                self.line("}")
+            case Alloc():
+                internal_error(f"kernel {self.kernel.name}: scratch '{s.name}' stands outside of every block")
+            case Fail(site, values):
+                self.uses_status = True
+                self.line(f"pl::fail({', '.join(['status', str(site), *map(e.text, values)])});")
+            case Barrier():
+                self.line(self.facts.barrier)
+            case Combine():
+                self._combine(s)
+
+    def _assign(self, name: str, value: Expr) -> None:
+        target = self.e.text(Ref(name, value.dtype))
+        if isinstance(value, Op) and value.fn in ("+", "-", "*") and value.args[0] == Ref(name, value.dtype) and value.dtype.is_float:
+            self.line(f"{target} {value.fn}= {self.e.text(value.args[1])};")
+        else:
+            self.line(f"{target} = {self.e.text(value)};")
+
+    def _store(self, s: Store) -> None:
+        place = self.e.place(s.buffer, s.memory)
+        self.line(f"{place.name}[{self.e.text(s.index)}] = {self.e.stored(s.value, s.memory)};")
+
+    # ------------------------------------------------------------------------------------------ what one thread does for its block
+
+    def _by_leader(self, s: Store) -> bool:
+        return self.uniform and not self.e.place(s.buffer, s.memory).private
+
+    def _leader(self, s: Store) -> None:
+        """Neighbouring stores share one `if`."""
+        if not self.guarded:
+            self.line("if (pl::leader()) {")
+            self.guarded = True
+        self.level += 1
+        self._store(s)
+        self.level -= 1
+
+    def close_leader(self) -> None:
+        """Ends what only the leader does."""
+        if self.guarded:
+            self.guarded = False
+            self.line("}")
+
+    # ------------------------------------------------------------------------------------------------------------------------ loops
+
+    def _for(self, loop: For) -> None:
+        if loop.kind == "serial":
+            self._serial(loop)
+        elif loop.kind == "thread":
+            if not self.uniform:
+                internal_error(f"kernel {self.kernel.name}: a loop over threads inside another, or outside of a block")
+            self.uniform = False
+            self._strided(loop, "pl::thread()", "pl::threads()")
+            self.uniform = True
+        else:
+            internal_error(f"kernel {self.kernel.name}: a loop of kind '{loop.kind}' stands inside the kernel")
+
+    def outermost(self, loop: For) -> None:
+        """The loop that is spread over the grid."""
+        self.close_leader()
+        if loop.kind == "block":
+            self.uniform = True
+            self._strided(loop, "pl::block()", "pl::blocks()")
+        else:
+            self._strided(loop, "pl::grid_thread()", "pl::grid_threads()")
+
+    def _serial(self, loop: For) -> None:
+        kind = C_TYPES[self.e.kinds.names[loop.var]]
+        lo, end, step = self.e.text(loop.lo), self._end(loop), self._step(loop)
+        self._turns(loop, f"{kind} %s = {lo}", end, "%s++" if step == "1" else f"%s += {step}")
+
+    def _strided(self, loop: For, first: str, stride: str) -> None:
+        """A loop whose turns are taken by turns."""
+        kind = C_TYPES[self.e.kinds.names[loop.var]]
+        low, end, step = self.e.text(loop.lo, 12), self._end(loop), self._step(loop)
+        begin = first if step == "1" else f"{first} * {step}"
+        begin = begin if loop.lo == Const(0, I64) else f"{low} + {begin}"
+        self._turns(loop, f"{kind} %s = {begin}", end, f"%s += {stride}" if step == "1" else f"%s += {stride} * {step}")
+
+    def _turns(self, loop: For, begin: str, end: str, advance: str) -> None:
+        """The `for`, with `%s` for the loop's variable. What is not at hand as a name or a literal is computed once, in its head."""
+        self._bound(loop)
+        var, limit = self.name(loop.var), end
+        begin = begin % var
+        if not isinstance(loop.hi, Const) and not self._lasting(loop.hi):
+            limit = self.scope.new(f"{loop.var}_end")
+            begin += f", {limit} = {end}"
+        self.line(f"for ({begin}; {var} < {limit}; {advance % var}) {{")
+        self.block(loop.body)
+        self.line("}")
+
+    def _end(self, loop: For) -> str:
+        return self.e.text(loop.hi)
+
+    def _lasting(self, x: Expr) -> bool:
+        """A name whose value never changes."""
+        return isinstance(x, Ref) and (x.name in self.e.kinds.lets or x.name in self.kernel.symbols)
+
+    def _step(self, loop: For) -> str:
+        if not isinstance(loop.step, Const) and not self._lasting(loop.step):
+            internal_error(f"kernel {self.kernel.name}: the step of '{loop.var}' is neither a constant nor a name")
+        return self.e.text(loop.step, 14)
+
+    def _bound(self, loop: For) -> None:
+        low, high = self.e.range_of(loop.lo)[0], self.e.range_of(loop.hi)[1] - 1
+        self.e.bounds.names[loop.var] = (low, max(low, high))
+
+    # --------------------------------------------------------------------------------------------------------------------- combining
+
+    def _combine(self, s: Combine) -> None:
+        if not self.uniform:
+            internal_error(f"kernel {self.kernel.name}: '{s.fn}' is combined where the threads of a block are not together")
+        names = [self.e.text(Ref(n, I64)) for n in s.names]
+        if s.fn in ("argmax", "argmin"):
+            self.line(f"pl::block_{s.fn}({', '.join(names)});")
+        else:
+            self.line(f"{names[0]} = pl::block_{s.fn}({names[0]});")
+
+    # ----------------------------------------------------------------------------------------------------------------------- scratch
+
+    def _alloc(self, s: Alloc) -> bool:
+        """Declares scratch; whether it comes from the heap and must be given back."""
+        self.close_leader()
+        name, kind = self.scope.new(s.name), memory_type(s.memory)
+        self.e.places[s.name] = Place(name, s.memory, private=not s.shared)
+        size = over_symbols(s.size, self.kernel, self.e.kinds)
+        constant = int(size.value) if isinstance(size, Const) else None
+        if s.shared:
+            self._shared(s, name, kind, size, constant)
+            return False
+        if constant is not None and constant * s.memory.bytes <= LOCAL_BYTES:
+            self.line(f"{kind} {name}[{max(1, constant)}];")
+            return False
+        if size is not None:
+            self.private.append(Space(s.name, s.memory.bytes, size))
+            self.head += broken(f"  {kind}* const {name} = own.take<{kind}>({self.e.text(size)});")
+            return False
+        if self.uniform:
+            internal_error(f"kernel {self.kernel.name}: scratch '{s.name}' of a size that only the data tell, where the threads of a block are together")
+        self.uses_status = True
+        self.line(f"{kind}* const {name} = pl::heap<{kind}>({self.e.text(s.size)}, status);")
+        self.line(f"if ({name} == nullptr) return;")
+        return True
+
+    def _shared(self, s: Alloc, name: str, kind: str, size: Expr | None, constant: int | None) -> None:
+        if not self.uniform:
+            internal_error(f"kernel {self.kernel.name}: shared memory '{s.name}' where the threads of a block are not together")
+        if size is None:
+            internal_error(f"kernel {self.kernel.name}: shared memory '{s.name}' of a size that the host cannot know")
+        nbytes = None if constant is None else (max(1, constant) * s.memory.bytes + 15) // 16 * 16
+        if nbytes is not None and self.static_shared + nbytes <= self.facts.static_shared - 4096:
+            self.static_shared += nbytes
+            self.head.append(f"  {self.facts.shared} {kind} {name}[{max(1, constant or 0)}];")
+            return
+        self.shared.append(Space(s.name, s.memory.bytes, size))
+        self.head += broken(f"  {kind}* const {name} = common.take<{kind}>({self.e.text(size)});")
+
+    def _release(self, held: list[str]) -> None:
+        for name in reversed(held):
+            self.close_leader()
+            self.line(f"pl::release({name});")
+
+
+def broken(line: str) -> list[str]:
+    """A line, or several of at most `WIDTH` columns, the later ones further in: broken at the outermost spaces. A comment is left as it is."""
+    if len(line) <= WIDTH or "//" in line:
+        return [line]
+    pad = " " * (len(line) - len(line.lstrip()) + 4)
+    out, rest = [], line
+    while len(rest) > WIDTH:
+        at = _break(rest, len(pad))
+        if at is None:
+            break
+        out.append(rest[:at])
+        rest = pad + rest[at + 1:]
+    return [*out, rest]
+
+
+def _break(line: str, indent: int) -> int | None:
+    """The space at which a long line is best broken: as far out of parentheses and as far to the right as can be, before an operator or behind a comma."""
+    best: tuple[int, int] | None = None
+    depth = 0
+    for at, c in enumerate(line[:WIDTH]):
+        depth += (c in "([") - (c in ")]")
+        binary = line[at + 1:at + 2] in ("+", "-", "*", "/", "?", ":", "&", "|", "<", ">", "=")
+        if c == " " and at > indent + 20 and (line[at - 1] in ",;" or (binary and line[at + 2:at + 3] in (" ", "&", "|", "="))):
+            best = min(best or (depth, -at), (depth, -at))
+    return -best[1] if best else None
+
+
+def kind_name(dtype: DType) -> str:
+    """The C++ type in which values of a dtype are computed."""
+    return C_TYPES[kind_of_dtype(dtype.compute)]

@@ -1,0 +1,266 @@
+"""NVRTC through CuPy's bindings: from CUDA C++ to a cubin and PTX, for any architecture that it knows, on machines without a GPU too.
+
+Everything that calls NVRTC is here. One text holds many kernels, since that compiles several times faster than many texts; several texts compile on several
+threads. What was compiled is kept on disk under a key of all that it depends on. Options are fixed for all code of ours: no contraction and denormals kept, as
+the language asks; CuPy's own loader would turn that around, so its `RawModule` is not used.
+"""
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pipelink_ir.backends.cuda import prelude
+from pipelink_ir.backends.cuda.target_facts import CUDA
+from pipelink_ir.backends.disk_cache import DiskCache, digest
+from pipelink_ir.ir import environment
+from pipelink_ir.ir.diagnostics import UsageError
+from pipelink_ir.ir.targets import Arch
+
+FORMAT = "1"
+"""Part of every key: another way to call NVRTC than the options tell takes another number."""
+
+OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--ptxas-options=-v")
+"""Options of every compilation. `-v` puts registers and spills into the log."""
+
+INSTALL = "pip install 'pipelink-ir[cuda13]' (or [cuda12] for a driver older than 580)"
+
+_CACHE = DiskCache("cuda")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One text to compile. `name` is what messages call it; `wide` computes indices in 64 bits; `include` are folders in which headers are looked for."""
+
+    text: str
+    name: str = "kernels.cu"
+    wide: bool = False
+    include: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one kernel takes of a multiprocessor: registers of a thread, bytes of shared memory of a block, bytes of a thread's stack and of what was spilled
+    to it."""
+
+    registers: int
+    shared: int
+    stack: int
+    spill_stores: int
+    spill_loads: int
+
+    def __str__(self) -> str:
+        spilled = f", {self.spill_stores + self.spill_loads} bytes spilled" if self.spill_stores + self.spill_loads else ""
+        return f"{self.registers} registers, {self.shared} bytes of shared memory, {self.stack} bytes of stack{spilled}"
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """What was compiled. `cubin` is empty where the device is newer than NVRTC: then the driver translates `ptx`."""
+
+    arch: str
+    cubin: bytes
+    ptx: str
+    log: str
+    usage: Mapping[str, Usage]
+    note: str | None = None
+    """What a reader of the result should know: that it is PTX of an older architecture."""
+
+    @property
+    def image(self) -> bytes:
+        """What a driver loads."""
+        return self.cubin or self.ptx.encode()
+
+
+class CompileFailed(Exception):
+    """NVRTC refuses a text; `log` is what it says."""
+
+    def __init__(self, log: str) -> None:
+        super().__init__(log)
+        self.log = log
+
+
+# ------------------------------------------------------------------------------------------------------------------- NVRTC itself
+
+
+@cache
+def _library() -> Any:
+    """CuPy's bindings, once NVRTC is known to be there."""
+    try:
+        from cupy_backends.cuda.libs import nvrtc
+    except ImportError as error:
+        raise UsageError(f"compiling for CUDA needs CuPy and NVRTC, and CuPy is not installed: {INSTALL}") from error
+    try:
+        nvrtc.getVersion()
+    except Exception as error:
+        raise UsageError(f"compiling for CUDA needs NVRTC, which CuPy cannot load ({_first_line(error)}): {INSTALL}") from error
+    return nvrtc
+
+
+def available() -> bool:
+    """Whether this machine can compile for CUDA."""
+    try:
+        _library()
+    except UsageError:
+        return False
+    return True
+
+
+@cache
+def version() -> str:
+    """NVRTC's version, `13.5`."""
+    return ".".join(map(str, _library().getVersion()))
+
+
+@cache
+def architectures() -> tuple[int, ...]:
+    """The architectures that NVRTC knows, 90 for sm_90."""
+    return tuple(sorted(_library().getSupportedArchs()))
+
+
+def resolve(arch: Arch) -> tuple[str, str | None]:
+    """The architecture that is compiled for, and a note where it is not the one asked for: a device that NVRTC does not know gets PTX of the newest below it
+    that NVRTC does know."""
+    known = architectures()
+    if arch.sm in known:
+        return f"sm_{arch.sm}{arch.suffix}", None
+    below = [k for k in known if k < arch.sm]
+    if not below:
+        raise UsageError(f"NVRTC {version()} has no '{arch}'; it compiles for {', '.join(f'sm_{k}' for k in known)}")
+    return f"compute_{below[-1]}", f"NVRTC {version()} does not know {arch}: this is PTX for sm_{below[-1]}, which the driver translates when it is loaded"
+
+
+def no_kernel_for(arch: Arch, have: Sequence[str]) -> UsageError:
+    """The error of a package, or of a set of binaries, that has nothing for a device."""
+    there = ", ".join(have) if have else "none"
+    return UsageError(f"there is no kernel for {arch}; there are kernels for: {there}. Build for it with --arch {arch.sm}, or run where the source is")
+
+
+# --------------------------------------------------------------------------------------------------------------------- compiling
+
+
+def compile_source(source: Source, arch: Arch) -> Binary:
+    """One text for one architecture, from the cache if it is there. `CompileFailed` has NVRTC's log."""
+    target, note = resolve(arch)
+    options = [f"--gpu-architecture={target}", *OPTIONS, *(["-DPIPELINK_WIDE"] if source.wide else []), *(f"--include-path={p}" for p in source.include)]
+    header = prelude.header(CUDA)
+    # Headers from folders are not among the parts of the key, so what includes any is compiled each time.
+    key = digest(FORMAT, version(), json.dumps(options), header, source.name, _without_comments(source.text)) if not source.include else None
+    found = _CACHE.get(key) if key else None
+    if found is not None:
+        return _unpack(found, note)
+    cubin, ptx, log = _compile(source, header, options)
+    binary = Binary(target, cubin, ptx, log, parse_usage(log), note)
+    if key:
+        _CACHE.put(key, _pack(binary))
+    return binary
+
+
+def compile_sources(sources: Sequence[Source], arch: Arch) -> list[Binary]:
+    """Several texts, on several threads: NVRTC releases the interpreter while it works. The first failure is raised."""
+    workers = min(environment.num_threads(), len(sources))
+    if workers <= 1:
+        return [compile_source(s, arch) for s in sources]
+    _library()
+    with ThreadPoolExecutor(workers, thread_name_prefix="nvrtc") as pool:
+        return list(pool.map(lambda s: compile_source(s, arch), sources))
+
+
+def _compile(source: Source, header: str, options: Sequence[str]) -> tuple[bytes, str, str]:
+    nvrtc = _library()
+    program = nvrtc.createProgram(source.text, source.name, [header.encode()], [prelude.NAME.encode()])
+    try:
+        try:
+            nvrtc.compileProgram(program, list(options))
+        except nvrtc.NVRTCError as error:
+            raise CompileFailed(_text(nvrtc.getProgramLog(program)) or str(error)) from error
+        # CuPy leaves off the last byte of a cubin.
+        cubin = nvrtc.getCUBIN(program) + b"\0" if "=sm_" in options[0] else b""
+        return cubin, _text(nvrtc.getPTX(program)), _text(nvrtc.getProgramLog(program))
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def _text(value: str | bytes) -> str:
+    return (value.decode("utf-8", "replace") if isinstance(value, bytes) else value).rstrip("\0").rstrip()
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _without_comments(text: str) -> str:
+    """Lines that are comments say where code comes from, and compile to nothing."""
+    return "\n".join("" if line.startswith("//") else line for line in text.split("\n"))
+
+
+def numbered(text: str) -> str:
+    """A text with line numbers, as a compiler counts them."""
+    return "\n".join(f"{n:5}  {line}" for n, line in enumerate(text.split("\n"), 1)) + "\n"
+
+
+def keep_numbered(text: str, stem: str) -> str:
+    """Writes a numbered text where it stays, and says where."""
+    name = f"{stem}-{digest(text)[:12]}.cu.txt"
+    for folder in (environment.cache_dir() / "failed", Path(tempfile.gettempdir())):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / name
+            path.write_text(numbered(text), encoding="utf-8")
+            return str(path)
+        except OSError:
+            continue
+    return "<nowhere: no folder can be written>"
+
+
+# --------------------------------------------------------------------------------------------------------------- logs, the cache
+
+_ENTRY = re.compile(r"Compiling entry function '([^']+)' for")
+_SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"Used (\d+) registers(?:.*?(\d+) bytes smem)?")
+
+
+def parse_usage(log: str) -> dict[str, Usage]:
+    """Registers, shared memory and spills of each kernel, from ptxas."""
+    out: dict[str, Usage] = {}
+    name, spills = "", (0, 0, 0)
+    for line in log.splitlines():
+        if m := _ENTRY.search(line):
+            name, spills = m[1], (0, 0, 0)
+        elif m := _SPILLS.search(line):
+            spills = int(m[1]), int(m[2]), int(m[3])
+        elif (m := _USED.search(line)) and name:
+            out[name] = Usage(int(m[1]), int(m[2] or 0), *spills)
+            name = ""
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """The head of an entry of the cache; the cubin and the PTX follow."""
+
+    arch: str
+    cubin: int
+    ptx: int
+    log: str
+    usage: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+def _pack(b: Binary) -> bytes:
+    ptx = b.ptx.encode()
+    head = json.dumps(asdict(_Entry(b.arch, len(b.cubin), len(ptx), b.log, {k: asdict(u) for k, u in b.usage.items()}))).encode()
+    return len(head).to_bytes(4, "little") + head + b.cubin + ptx
+
+
+def _unpack(data: bytes, note: str | None) -> Binary:
+    size = int.from_bytes(data[:4], "little")
+    head = _Entry(**json.loads(data[4:4 + size]))
+    body = data[4 + size:]
+    usage = {k: Usage(**u) for k, u in head.usage.items()}
+    return Binary(head.arch, body[:head.cubin], body[head.cubin:].decode(), head.log, usage, note)
