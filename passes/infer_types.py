@@ -13,12 +13,12 @@ Adds: `Node.types`; nodes in dependency order. Operators that no pipeline calls 
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.affine import normal
 from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
-from pipelink_ir.ir.dtypes import BOOL, DTYPES, I64
+from pipelink_ir.ir.dtypes import BOOL, DTYPES
 from pipelink_ir.ir.nodes import (
     Alias,
     Apply,
@@ -41,14 +41,16 @@ from pipelink_ir.ir.nodes import (
 from pipelink_ir.ir.prover import Facts, equal
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import deep, names_in, substitute, walk
-from pipelink_ir.passes.infer.attributes import Values, is_constant, literal_of, values_of
+from pipelink_ir.passes.infer.attributes import Values, values_of
+from pipelink_ir.passes.infer.binding import binding_of, existence
 from pipelink_ir.passes.infer.calls import Argument, Given, Match, Matcher, result_type
-from pipelink_ir.passes.infer.drafts import as_index
 from pipelink_ir.passes.infer.expressions import Faulty, Scope, type_expr
-from pipelink_ir.passes.infer.generic import check_operator, name_dynamic, sample
-from pipelink_ir.passes.infer.operator import infer_operator
-from pipelink_ir.passes.infer.specialise import Binding, Packed, Part, fresh, names_of, specialise
-from pipelink_ir.passes.infer.text import show, show_type
+from pipelink_ir.passes.infer.foreign import dtype_help
+from pipelink_ir.passes.infer.generic import check_operator, name_dynamic, try_samples
+from pipelink_ir.passes.infer.operator import infer_operator, keep_typed
+from pipelink_ir.passes.infer.rings import check_rings
+from pipelink_ir.passes.infer.specialise import Binding, specialise
+from pipelink_ir.passes.infer.text import show, show_type, written
 from pipelink_ir.passes.manager import register_pass
 from pipelink_ir.passes.scopes import order
 
@@ -82,6 +84,8 @@ class _Call:
 class _Frame:
     """One scope of nodes: a pipeline, or a graph."""
 
+    number: int
+    """Tells frames apart in keys."""
     owner: Pipeline | Operator
     scope: Scope
     known: Mapping[str, Expr]
@@ -98,15 +102,15 @@ class _Inference:
         self.special: dict[tuple[str, Binding], Operator] = {}
         self.used: dict[str, Operator] = {}
         self.calls: dict[tuple[object, ...], _Call] = {}
-        self.graphs: dict[int, Operator] = {}
-        self.open: list[str] = []
+        self.failed: set[tuple[str, Binding]] = set()
+        self.frames = 0
 
     def run(self) -> Module:
         for op in self.module.operators:
             check_operator(op, self.report)
-        for op in self.module.operators:
-            if op.graph is not None and not self.report.failed:
-                self._check_graph(op)
+        check_rings(self.operators, self.report)
+        self.report.stop_if_failed()
+        self._check_graphs()
         self.report.stop_if_failed()
         if not self.module.pipelines:
             return self.module
@@ -133,10 +137,11 @@ class _Inference:
         scope = Scope({}, dims, scalars, {}, self.report, where=f"the pipeline '@{p.name}'")
         facts = self._facts(dims, inputs, p.where, scope, known)
         edges = {o.name: Argument(o.name, o.type, o.span) for o in inputs}
-        self._check_inputs(inputs)
-        if self.report.failed:
-            return p
-        frame = _Frame(p, scope, known, facts, edges, dynamic)
+        for tensors in (inputs, p.results):
+            self._check_types(tensors)
+            if self.report.failed:
+                return p
+        frame = self._frame(p, scope, known, facts, edges, dynamic)
         nodes = self._nodes(p.nodes, frame)
         self._results(p.results, frame)
         where = [*p.where]
@@ -190,11 +195,11 @@ class _Inference:
             facts = facts.with_condition(condition)
         return facts
 
-    def _check_inputs(self, inputs: list[Operand]) -> None:
-        for o in inputs:
+    def _check_types(self, tensors: Sequence[Operand]) -> None:
+        for o in tensors:
             if o.type.dtype not in DTYPES:
-                self.report.error("dtype", o.type.span, f"'{o.type.dtype}' is no dtype; the inputs of a pipeline have one", (),
-                                  did_you_mean(o.type.dtype, DTYPES) or f"the dtypes are {', '.join(DTYPES)}")
+                self.report.error("dtype", o.type.span, f"'{o.type.dtype}' is no dtype; what goes into and out of a pipeline has one", (),
+                                  dtype_help(o.type.dtype) or f"the dtypes are {', '.join(DTYPES)}")
             for d in o.type.dims:
                 if isinstance(d, IntLit) and d.value <= 0:
                     self.report.error("shape", d.span, f"'%{o.name}' has a dimension of {d.value}", (),
@@ -212,20 +217,22 @@ class _Inference:
             made = frame.edges.get(r.name)
             if made is None:
                 continue
+            place = made.named or made.made
             note = [Note(f"'%{r.name}' is declared {show_type(r.type)} here", r.span)]
             if r.type.dtype in DTYPES and made.type.dtype != r.type.dtype:
-                self.report.error("dtype", made.made, f"'%{r.name}' holds {made.type.dtype}, but is declared {r.type.dtype}", note,
+                self.report.error("dtype", place, f"'%{r.name}' holds {made.type.dtype}, but is declared {r.type.dtype}", note,
                                   f"insert '@std.cast(…) {{U = {r.type.dtype}}}', or declare it {made.type.dtype}")
             elif len(made.type.dims) != len(r.type.dims):
-                self.report.error("rank", made.made, f"'%{r.name}' has {len(made.type.dims)} dimensions, but is declared with {len(r.type.dims)}", note,
+                self.report.error("rank", place, f"'%{r.name}' has {len(made.type.dims)} dimensions, but is declared with {len(r.type.dims)}", note,
                                   f"declare it {show_type(made.type)}")
             elif r.type.layout is not None and made.type.layout is not None and r.type.layout != made.type.layout:
-                self.report.error("layout", made.made, f"'%{r.name}' is {made.type.layout}, but is declared {r.type.layout}", note,
+                self.report.error("layout", place, f"'%{r.name}' is {made.type.layout}, but is declared {r.type.layout}", note,
                                   f"declare it {show_type(made.type)}")
             else:
                 self._result_dims(r, made, frame, dims, note)
 
     def _result_dims(self, r: Operand, made: Argument, frame: _Frame, dims: Mapping[str, Span], note: list[Note]) -> None:
+        place = made.named or made.made
         for k, (want, got) in enumerate(zip(r.type.dims, made.type.dims, strict=True)):
             if isinstance(want, Dynamic):
                 continue
@@ -239,7 +246,7 @@ class _Inference:
             if (names_in(wanted) | names_in(got)) & frame.dynamic:
                 frame.conditions.append(Apply("==", (normal(wanted), normal(got)), span=want.span, dtype=BOOL))
                 continue
-            self.report.error("shape", made.made, f"dimension {k} of '%{r.name}' is {show(got)}, but is declared {show(want)}", note,
+            self.report.error("shape", place, f"dimension {k} of '%{r.name}' is {show(got)}, but is declared {show(want)}", note,
                               f"declare it {show_type(made.type)}")
             return
 
@@ -255,7 +262,7 @@ class _Inference:
                 if n.of.name in failed:
                     failed.add(n.name.name)
                 else:
-                    frame.edges[n.name.name] = replace(frame.edges[n.of.name], name=n.name.name, made=n.name.span)
+                    frame.edges[n.name.name] = replace(frame.edges[n.of.name], name=n.name.name, named=n.name.span)
                 out.append(n)
                 continue
             call = None if any(e.name in failed for a in n.args for e in (a.items if isinstance(a, Pack) else (a,))) else self._call(n, frame)
@@ -282,7 +289,7 @@ class _Inference:
         op = self.operators[n.op]
         given = tuple(self._given(a, frame) for a in n.args)
         # Many nodes make the same call; what it comes to is worked out once.
-        key = (op.name, id(frame.owner), tuple((g.along, g.pack, tuple(p.type for p in g.parts)) for g in given), n.attrs)
+        key = (op.name, frame.number, tuple((g.along, g.pack, tuple(p.type for p in g.parts)) for g in given), n.attrs)
         found = self.calls.get(key)
         if found is not None:
             return found
@@ -292,12 +299,12 @@ class _Inference:
         match = Matcher(op, n.op_span, frame.facts, frame.dynamic, self.report).run(given, values)
         if match is None:
             return None
-        called = self._specialise(op, match, values, n)
+        called = self._specialise(op, match, values, n, frame)
         if called is None:
             return None
         graph_conditions = [replace(substitute(w, {**match.dims, **values.scalars}), span=w.span) for w in called.where[len(op.where):]]
         types = tuple(result_type(op, r, match) for r in op.results)
-        conditions = [c for c in (*match.conditions, *graph_conditions, *_existence(op, types)) if not frame.facts.prove(c)]
+        conditions = [c for c in (*match.conditions, *graph_conditions, *existence(op, types)) if not frame.facts.prove(c)]
         remaining = {a.name for a in called.attributes}
         exprs: dict[str, Expr] = {**values.dims, **values.scalars, **match.dims}
         attrs = tuple(Setting(a, exprs[a], span=n.span, key_span=n.span) for a in remaining if a in exprs)
@@ -312,11 +319,11 @@ class _Inference:
             return Given(a.span, tuple(frame.edges[e.name] for e in a.items), a.along, pack=True)
         return Given(a.span, (frame.edges[a.name],))  # type: ignore[attr-defined]
 
-    def _specialise(self, op: Operator, match: Match, values: Values, n: Node) -> Operator | None:
+    def _specialise(self, op: Operator, match: Match, values: Values, n: Node, frame: _Frame) -> Operator | None:
         """The operator for this call, made on first use."""
-        binding = _binding(op, match, values)
+        binding = binding_of(op, match, values)
         found = self.special.get((op.name, binding))
-        if found is not None:
+        if found is not None or (op.name, binding) in self.failed:
             return found
         if binding == Binding():
             new = op
@@ -325,20 +332,18 @@ class _Inference:
             while f"{op.name}.{k}" in self.operators or f"{op.name}.{k}" in self.used:
                 k += 1
             new = specialise(op, binding, f"{op.name}.{k}")
+        before = len(self.report.diagnostics)
         if new.graph is not None:
-            if op.name in self.open:
-                self.report.error("cycle", n.op_span, f"'@{op.name}' is made of itself", [Note("declared here", op.signature)],
-                                  "break the ring: a graph cannot call itself")
-                return None
-            self.open.append(op.name)
             inferred = self._graph(new)
-            self.open.pop()
             if inferred is None:
+                self._blame(n, op, frame, before)
+                self.failed.add((op.name, binding))
                 return None
             new = inferred
         elif new.compute is not None and new is not op:
-            before = len(self.report.diagnostics)
-            infer_operator(new, self.report)
+            typed = infer_operator(new, self.report)
+            if typed is not None:
+                keep_typed(new, typed)
             for d in self.report.diagnostics[before:]:
                 self.report.diagnostics[self.report.diagnostics.index(d)] = replace(d, notes=(*d.notes, Note("in this call", n.op_span)))
             if len(self.report.diagnostics) > before:
@@ -349,14 +354,31 @@ class _Inference:
 
     # ------------------------------------------------------------------------------------------------------------- graphs
 
-    def _check_graph(self, op: Operator) -> None:
-        """A graph that no pipeline may call is checked with its own symbols."""
-        kept = (dict(self.special), dict(self.used))
-        self.open.append(op.name)
-        self._graph(specialise(op, sample(op), op.name))
-        self.open.pop()
-        self.special, self.used = kept
-        self.calls.clear()
+    def _check_graphs(self) -> None:
+        """Each graph for itself, with its own symbols, whether a pipeline calls it or not. What its nodes come to is worked out once for all of them."""
+        apart = _Inference(self.module, self.options, self.report)
+
+        def check(op: Operator, example: Operator, report: Report) -> None:
+            apart.report = report
+            apart._graph(example)
+
+        for op in self.module.operators:
+            if op.graph is not None and not self.report.failed:
+                try_samples(op, self.report, check)
+
+    def _blame(self, n: Node, op: Operator, frame: _Frame, before: int) -> None:
+        """What a graph is right for in general, and wrong for in this call, is the fault of the call: the place inside becomes a note."""
+        edges = [frame.edges[e.name] for a in n.args for e in (a.items if isinstance(a, Pack) else (a,))]
+        given = [Note(f"'%{e.name}' is {show_type(e.type)}, made here", e.made) for e in dict.fromkeys(edges)][:4]
+        for k, d in enumerate(self.report.diagnostics):
+            if k >= before and d.severity == "error":
+                inside = Note(f"inside '@{written(op.name)}'", d.span)
+                self.report.diagnostics[k] = replace(d, span=n.op_span, notes=(inside, *given, *d.notes))
+
+    def _frame(self, owner: Pipeline | Operator, scope: Scope, known: Mapping[str, Expr], facts: Facts, edges: dict[str, Argument],
+               dynamic: set[str]) -> _Frame:
+        self.frames += 1
+        return _Frame(self.frames, owner, scope, known, facts, edges, dynamic)
 
     def _graph(self, op: Operator) -> Operator | None:
         """The graph of a specialised operator with its nodes inferred; conditions that stay open are appended to its `where`."""
@@ -371,59 +393,10 @@ class _Inference:
         scalars = {a.name: DTYPES[a.type] for a in op.attributes if a.type in DTYPES}
         scope = Scope({}, dims, scalars, {}, self.report, where=f"'@{op.name}'")
         facts = self._facts(dims, operands, op.where, scope, {})
-        frame = _Frame(op, scope, {}, facts, {o.name: Argument(o.name, o.type, o.span) for o in operands}, dynamic)
+        frame = self._frame(op, scope, {}, facts, {o.name: Argument(o.name, o.type, o.span) for o in operands}, dynamic)
         nodes = self._nodes(op.graph.nodes, frame)
         self._results(op.results, frame)
         if any(d.severity == "error" for d in self.report.diagnostics[before:]):
             return None
         fresh = tuple(c for c in dict.fromkeys(frame.conditions) if c not in op.where)
         return replace(op, params=params, graph=Graph(nodes, span=op.graph.span), where=(*op.where, *fresh))
-
-
-def _existence(op: Operator, types: tuple[TensorType, ...]) -> list[Expr]:
-    """What a result asks of the sizes of a call to exist: no dimension may be negative."""
-    return [Apply(">=", (as_index(d), IntLit(0, dtype=I64)), span=r.type.span, dtype=BOOL) for r, t in zip(op.results, types, strict=True) for d in t.dims
-            if not isinstance(d, Name | IntLit | Dynamic)]
-
-
-def _binding(op: Operator, match: Match, values: Values) -> Binding:
-    """What of a call is fixed in the operator: everything but symbols and what is computed from them."""
-    own = {o.type.dtype for o in (*op.operands, *op.results)}
-    dtypes = tuple(sorted((k, v) for k, v in match.dtypes.items() if k in own or k in values.dtypes))
-    attributes = {a.name: a for a in op.attributes}
-    dims: dict[str, Expr] = {k: v for k, v in match.dims.items() if isinstance(v, IntLit)}
-    dots: tuple[Expr, ...] | None = None
-    if match.dots is not None:
-        names = fresh("D", len(match.dots), names_of(op))
-        # Each dimension of `...` is a symbol of the operator, or the constant that it is.
-        dots = tuple(d if isinstance(d, IntLit) else Name(n) for d, n in zip(match.dots, names, strict=True))
-        for d, n in zip(match.dots, names, strict=True):
-            match.dims.setdefault(n, d)
-    scalars = tuple(sorted((k, literal_of(v, attributes[k].type)) for k, v in values.scalars.items() if is_constant(v)))
-    own_packed = _in_own_symbols(op, match, dims)
-    return Binding(dtypes, dots, tuple(sorted(dims.items(), key=lambda kv: kv[0])), tuple(sorted(values.words.items())), scalars, own_packed)
-
-
-def _in_own_symbols(op: Operator, match: Match, dims: dict[str, Expr]) -> tuple[tuple[str, Packed], ...]:
-    """Packed operands with the extents of joined parts as symbols of the operator; the joined dimension becomes their sum."""
-    out: list[tuple[str, Packed]] = []
-    used = names_of(op)
-    operands = {o.name: o for o in op.operands}
-    for name, p in sorted(match.packed.items()):
-        if p.stack:
-            out.append((name, p))
-            continue
-        names = fresh("P", len(p.parts), used)
-        used |= set(names)
-        parts: list[Part] = []
-        for n, part in zip(names, p.parts, strict=True):
-            match.dims[n] = part.extent
-            parts.append(part if isinstance(part.extent, IntLit) else Part(Name(n)))
-        joined = operands[name].type.dims[p.axis]
-        if isinstance(joined, Name):
-            total = parts[0].extent
-            for part in parts[1:]:
-                total = Apply("+", (total, part.extent))
-            dims[joined.name] = normal(total)
-        out.append((name, replace(p, parts=tuple(parts))))
-    return tuple(out)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pipelink_ir.ir.affine import normal
 from pipelink_ir.ir.diagnostics import Note, Report
 from pipelink_ir.ir.dtypes import I64
-from pipelink_ir.ir.nodes import Expr, IntLit
+from pipelink_ir.ir.nodes import Expr, IntLit, Name
 from pipelink_ir.ir.prover import Facts
 from pipelink_ir.ir.typed import Piece
 from pipelink_ir.passes.infer.access import both, comparison
@@ -19,9 +19,11 @@ SPLITS = 64
 
 def check_pieces(t: Draft, box: Sequence[tuple[Expr, Expr]], pieces: Sequence[Piece], facts: Facts, report: Report) -> None:
     """Report pieces that overlap, and gaps between them."""
+    if _is_chain(t, box):
+        return
     if _overlaps(t, pieces, facts, report):
         return
-    parts = [_written(p, q, box) for p, q in zip(t.pieces, pieces, strict=True)]
+    parts = [_written(p, box) for p in t.pieces]
     search = _Cover(parts, facts)
     if search.covers(tuple(box), 0):
         return
@@ -31,7 +33,25 @@ def check_pieces(t: Draft, box: Sequence[tuple[Expr, Expr]], pieces: Sequence[Pi
                  "add a piece for the gap, or a general definition beside the constant positions")
 
 
-def _written(p: DraftPiece, q: Piece, box: Sequence[tuple[Expr, Expr]]) -> Box:
+def _is_chain(t: Draft, box: Sequence[tuple[Expr, Expr]]) -> bool:
+    """Whether the pieces follow each other along one axis, each beginning where the one before ends, and fill the box. Joins of hundreds of parts are
+    written so, and are seen in one pass; whatever is written otherwise is left to the search."""
+    boxes = [tuple(_plain(end) for pair in _written(p, box) for end in pair) for p in t.pieces]
+    whole = tuple(_plain(end) for pair in box for end in pair)
+    moving = [k for k in range(t.rank) if any(b[2 * k:2 * k + 2] != boxes[0][2 * k:2 * k + 2] for b in boxes)]
+    if len(moving) != 1:
+        return len(boxes) == 1 and boxes[0] == whole
+    k = moving[0]
+    fixed = [i for i in range(2 * t.rank) if i // 2 != k]
+    follows = all(a[2 * k + 1] == b[2 * k] for a, b in zip(boxes, boxes[1:], strict=False))
+    return follows and boxes[0][2 * k] == whole[2 * k] and boxes[-1][2 * k + 1] == whole[2 * k + 1] and all(b[i] == whole[i] for b in boxes for i in fixed)
+
+
+def _plain(e: Expr) -> Expr:
+    return e if isinstance(e, IntLit | Name) else normal(e)
+
+
+def _written(p: DraftPiece, box: Sequence[tuple[Expr, Expr]]) -> Box:
     """The box of a piece as it was written: constant positions take nothing away from what is covered."""
     out: list[tuple[Expr, Expr]] = []
     for k, a in enumerate(p.axes):
