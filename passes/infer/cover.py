@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from pipelink_ir.ir.affine import normal
 from pipelink_ir.ir.diagnostics import Note, Report
@@ -43,7 +44,7 @@ def _is_chain(t: Draft, box: Sequence[tuple[Expr, Expr]]) -> bool:
         return len(boxes) == 1 and boxes[0] == whole
     k = moving[0]
     fixed = [i for i in range(2 * t.rank) if i // 2 != k]
-    follows = all(a[2 * k + 1] == b[2 * k] for a, b in zip(boxes, boxes[1:], strict=False))
+    follows = all(a[2 * k + 1] == b[2 * k] for a, b in pairwise(boxes))
     return follows and boxes[0][2 * k] == whole[2 * k] and boxes[-1][2 * k + 1] == whole[2 * k + 1] and all(b[i] == whole[i] for b in boxes for i in fixed)
 
 
