@@ -92,6 +92,7 @@ class Binder:
         self._torch: dict[Any, DType] = {}
         self._forms: dict[Any, _Form] = {}
         self._last: _Last | None = None
+        self._seen: tuple[int, ...] = ()
         self._address = pointer_reader()
 
     def bind(self, given: Mapping[str, Any], origins: Mapping[str, str] | None = None, copies: str | None = None) -> Bound:
@@ -177,7 +178,11 @@ class Binder:
 
     def _bound(self, sources: tuple[Any, ...], addresses: list[int], decision: Decision, crooked: bool, copies: str) -> Bound:
         packed, entries = self._crooked(addresses, decision) if crooked else (decision.packed, decision.entries)
-        if self.look is None:
+        # Objects that come a second time are worth remembering; numbers of objects are only a hint, since they are used again.
+        seen = tuple(map(id, sources))
+        if seen != self._seen:
+            self._seen = seen
+        elif self.look is None:
             self._last = _Last.of(self.names, sources, addresses, decision, packed, entries, copies)
         return Bound(self.names, sources, addresses, decision, packed, entries)
 
