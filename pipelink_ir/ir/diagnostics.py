@@ -48,7 +48,8 @@ class Diagnostic:
 
     @property
     def field(self) -> str:
-        return CODES[self.code].field
+        """The contract that is violated, else what the code is about."""
+        return self.about.field if self.about is not None else CODES[self.code].field
 
     def json(self) -> dict[str, Any]:
         """The object that `--format json` prints."""
@@ -146,8 +147,7 @@ class ContractViolationError(ExecutionError):
 
 def contract_field(d: Diagnostic) -> str | None:
     """The contract that an error is about, None if it is about something else."""
-    name = d.about.field if d.about is not None else d.field
-    return name if name in CONTRACT_FIELDS else None
+    return d.field if d.field in CONTRACT_FIELDS else None
 
 
 def violation(error: ProgramError) -> ProgramError:

@@ -18,6 +18,7 @@ from pipelink_ir.runtime.demands import STRICTNESS, Demand
 from pipelink_ir.runtime.forms import describe
 from pipelink_ir.runtime.origin import here
 from pipelink_ir.runtime.readers import Unreadable, read
+from pipelink_ir.runtime.strides import memory_order, repeats
 from pipelink_ir.runtime.tensor import TensorView
 
 
@@ -217,12 +218,13 @@ class Matching:
                 continue
             packed.append(number)
             asked = f"'@{ask.operator}' asks for '{ask.word}'" if ask is not None and STRICTNESS[kind] < STRICTNESS[ask.word] else "the CPU reads dense memory"
-            entries.append(Entry("copy", f"'%{operand.name}' is copied", f"{asked}, and {_lies(view)}", str(view.nbytes), operand.span))
+            entries.append(Entry("copy", f"'%{operand.name}' is copied", f"{asked}, and {_lies(view, operand)}", str(view.nbytes), operand.span))
         return tuple(packed), tuple(entries)
 
     def _refuse(self, operand: Operand, view: TensorView, asked: str, op: str, span: Span) -> None:
-        self._error("contiguity", operand, f"'@{op}' reads '%{operand.name}' and takes '{asked}' memory, but {_lies(view)}",
-                    [Note(f"'@{op}' asks for '{asked}' here", span)], _contiguity_help(self.given[operand.name]), asked, _lies(view), op)
+        self._error("contiguity", operand, f"'@{op}' reads '%{operand.name}' and takes '{asked}' memory, but {_lies(view, operand)}",
+                    [Note(f"'@{op}' asks for '{asked}' here", span)], _contiguity_help(self.given[operand.name]), asked,
+                    f"{view.contiguity}, strides {list(view.byte_strides)} bytes", op)
 
 
 def stop(report: Report) -> None:
@@ -283,14 +285,14 @@ def _contiguity_help(array: Any) -> str:
     return f"give {how}, or allow copies (--copies allow, copies=\"allow\")"
 
 
-def _lies(view: TensorView) -> str:
+def _lies(view: TensorView, operand: Operand) -> str:
     """How an array that is not dense lies in memory."""
-    from pipelink_ir.runtime.strides import memory_order, repeats
     what = f"the array has the strides {list(view.byte_strides)} (bytes) for the shape {list(view.shape)}"
-    if repeats(view.shape, view.byte_strides) is not None:
-        return f"{what}: axis {repeats(view.shape, view.byte_strides)} repeats one element"
+    axis = repeats(view.shape, view.byte_strides)
+    if axis is not None:
+        return f"{what}: axis {axis} repeats one element"
     order = memory_order(view.shape, view.byte_strides)
-    if order != tuple(range(view.ndim)) and all(s > 0 for s in view.byte_strides):
-        names = "".join(view.layout[k] for k in order) if view.layout else "axes " + ", ".join(map(str, order))
-        return f"{what}: in memory, from the outermost, it is {names}"
-    return what
+    if order == tuple(range(view.ndim)) or any(s < 0 for s in view.byte_strides):
+        return what
+    layout = view.layout or operand.type.layout
+    return f"{what}: its memory, from the outermost, is {''.join(layout[k] for k in order) if layout else 'axes ' + ', '.join(map(str, order))}"
