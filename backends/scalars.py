@@ -4,6 +4,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
+from pipelink_ir.ir.diagnostics import Report
 from pipelink_ir.ir.dtypes import BOOL, I64, DType
 from pipelink_ir.ir.evaluate import evaluate
 from pipelink_ir.ir.nodes import Cast, Const, Expr, IntLit
@@ -15,14 +16,26 @@ Number = int | float | bool
 
 def attribute_value(expr: Expr, env: Mapping[str, Number], dtype: DType | None) -> Number:
     """The value of an attribute for given sizes; with a dtype, as the language computes it: each step rounded to its type."""
-    if dtype is not None and expr.dtype is not None:
-        known: dict[str, Expr] = {k: IntLit(v, dtype=I64) for k, v in env.items() if isinstance(v, int) and not isinstance(v, bool)}
+    if dtype is not None:
+        sizes = [k for k, v in env.items() if isinstance(v, int) and not isinstance(v, bool)]
+        known: dict[str, Expr] = {k: IntLit(int(env[k]), dtype=I64) for k in sizes}
         known |= {k: Const("true" if v else "false", dtype=BOOL) for k, v in env.items() if isinstance(v, bool)}
-        folded = _fold(Cast(dtype.name, substitute(expr, known), dtype=dtype.compute, implicit=True))
-        if is_literal(folded):
+        typed = _typed(substitute(expr, {k: v for k, v in known.items() if k not in sizes}), sizes, dtype)
+        folded = typed and _fold(Cast(dtype.name, substitute(typed, known), dtype=dtype.compute, implicit=True))
+        if folded is not None and is_literal(folded):
             value: Number = literal(folded).item()
             return value
     return evaluate(expr, env)
+
+
+def _typed(expr: Expr, sizes: list[str], dtype: DType) -> Expr | None:
+    """The expression with types in all nodes: `flatten` puts one that has them around one that has not. None if it names more than sizes."""
+    from pipelink_ir.passes.infer.expressions import Faulty, Scope, coerce, type_expr
+    scope = Scope({}, dict.fromkeys(sizes, expr.span), {}, {}, Report())
+    try:
+        return coerce(type_expr(expr, scope), dtype.compute, scope)
+    except Faulty:
+        return None
 
 
 def _fold(e: Expr) -> Expr:

@@ -21,7 +21,7 @@ from pipelink_ir.ir.nodes import Alias, Attribute, Edge, Expr, Module, Node, Ope
 from pipelink_ir.ir.shapes import ArgumentMismatch, bind_shapes
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.typed import TypedOperator
-from pipelink_ir.ir.walk import deep
+from pipelink_ir.ir.walk import deep, walk
 
 
 def load(module: Module, pipeline: str, *, float64: bool = False) -> ReferenceExecutable:
@@ -186,7 +186,7 @@ def _bind_dims(operands: Sequence[Operand], shapes: Sequence[Sequence[int]], dim
 
 def _type_scalar(e: Expr, dtype: DType, scope: _Scope) -> Expr:
     """The expression with types, in the compute type of `dtype` where it is untyped as yet."""
-    if e.dtype is not None:
+    if all(n.dtype is not None for n in walk(e)):
         return e
     from pipelink_ir.passes.infer.expressions import Scope, coerce, type_expr
     report = Report()

@@ -108,9 +108,10 @@ class _Ranges:
             count = 1
             for r in e.ranges:
                 if not (isinstance(r, Range) and isinstance(r.lo, IntLit) and isinstance(r.hi, IntLit)):
-                    return UNKNOWN if body.lo < 0 else Interval(0, math.inf)
+                    return UNKNOWN if body.lo < 0 or e.dtype is None or e.dtype.is_int else Interval(0, math.inf)
                 count *= max(0, r.hi.value - r.lo.value)
-            return Interval(body.lo * count, body.hi * count, body.lo_hit, body.hi_hit) if count else Interval(0, 0, True, True)
+            total = Interval(body.lo * count, body.hi * count, body.lo_hit, body.hi_hit) if count else Interval(0, 0, True, True)
+            return _wrapped(total, e.dtype)
         if e.kind in ("any", "all"):
             return Interval(0, 1)
         return UNKNOWN
@@ -121,7 +122,18 @@ class _Ranges:
         if rule is None:
             return UNKNOWN
         out = rule(*args)
-        return UNKNOWN if math.isnan(out.lo) or math.isnan(out.hi) else out
+        try:
+            out = Interval(float(out.lo), float(out.hi), out.lo_hit, out.hi_hit)
+        except OverflowError:
+            return _wrapped(UNKNOWN, e.dtype)
+        return UNKNOWN if math.isnan(out.lo) or math.isnan(out.hi) else _wrapped(out, e.dtype)
+
+
+def _wrapped(i: Interval, dtype: DType | None) -> Interval:
+    """Integers wrap: what leaves its dtype may come to anything in it."""
+    if dtype is None or not dtype.is_int or i.within(Interval(dtype.lowest, dtype.highest)):
+        return i
+    return UNKNOWN
 
 
 def _rounded(i: Interval, dtype: DType) -> Interval:

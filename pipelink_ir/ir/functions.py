@@ -47,11 +47,16 @@ def _wide(fn: Callable[..., Any]) -> Callable[..., Any]:
     return wide
 
 
+def _pow(np: Any, a: Any, b: Any) -> Any:
+    """C's pow. (`np.power` takes the square root for the one exponent 0.5, which is wrong for -0.0 and -inf.)"""
+    return np.float_power(a, b)
+
+
 def _power(np: Any, a: Any, b: Any) -> Any:
     """C's pow of two floats; with an integer exponent repeated multiplication, of integers with wrap-around."""
     a, b = np.asarray(a), np.asarray(b)
     if b.dtype.kind == "f":
-        return _wide(lambda np, a, b: np.power(a, b))(np, a, b)
+        return _wide(_pow)(np, a, b)
     size = np.abs(b.astype(np.int64)).astype(np.uint64)
     product = _product(np, a, size)
     if a.dtype.kind == "i":
@@ -217,7 +222,7 @@ FUNCTIONS: dict[str, Function] = dict([
     _f("logaddexp", 2, "real", _wide(lambda np, a, b: np.logaddexp(a, b)), ulp=4,
        expand="select(a == b, a + 0.6931471805599453, max(a, b) + log1p(exp(-abs(a - b))))",
        derivative=("exp(a - y)", "exp(b - y)"), commutes=True, doc="log(exp(a) + exp(b)) without overflow"),
-    _f("pow", 2, "real", _wide(lambda np, a, b: np.power(a, b)), ulp=4, derivative=("b * pow(a, b - 1)", "y * log(a)")),
+    _f("pow", 2, "real", _wide(_pow), ulp=4, derivative=("b * pow(a, b - 1)", "y * log(a)")),
     _f("sin", 1, "real", _wide(lambda np, a: np.sin(a)), ulp=4, derivative=("cos(a)",)),
     _f("cos", 1, "real", _wide(lambda np, a: np.cos(a)), ulp=4, derivative=("-sin(a)",)),
     _f("tan", 1, "real", _wide(lambda np, a: np.tan(a)), ulp=4, derivative=("1 + y * y",)),

@@ -42,8 +42,14 @@ class Enclosure(Interpreter):
 
     def __init__(self, typed: TypedOperator, dims: Mapping[str, int], scalars: Mapping[str, Any], operands: Mapping[str, Array], wide: bool) -> None:
         super().__init__(typed, dims, scalars, operands, wide)
-        self.names = {n: _as_interval(a) for n, a in self.names.items()}
+        self.names = {n: self._scalar(_as_interval(a)) for n, a in self.names.items()}
         self.values = {n: _as_interval(a) for n, a in self.values.items()}
+
+    def _scalar(self, value: Array) -> Array:
+        """An attribute. What expressions of a pipeline come to was rounded to f32 here, and is not in the float64 mode."""
+        if not self.loose or value.dtype != COMPLEX:
+            return value
+        return intervals.settled(value.real, value.imag, F32, True, np.where(_multiple(value.real), 0.0, 8.0))
 
     def kind(self, dtype: DType) -> np.dtype[Any]:
         return COMPLEX if dtype.is_float else super().kind(dtype)

@@ -22,6 +22,12 @@ class Line:
     axis: int
     lag: int
     up: bool
+    bounded: bool
+    """Whether left sides write the extents of the other axes: a ring of several locals asks for it."""
+
+    def left(self, t: str) -> tuple[str, ...]:
+        """The left side of a definition with `t` on the recurring axis."""
+        return tuple(t if k == self.axis else f"{i} < {d}" if self.bounded else i for k, (i, d) in enumerate(zip(self.indices, self.dims, strict=True)))
 
     def place(self, t: str, **others: str) -> tuple[str, ...]:
         """Indices with `t` on the recurring axis."""
@@ -44,13 +50,14 @@ class Line:
 def program(tape: Tape) -> Program:
     """A recurrence of 1 to 3 tensors over T and up to two other axes."""
     dims = tape.choose((("T",), ("T", "C"), ("C", "T"), ("H", "T", "C")))
-    line = Line(dims, tuple({"T": "t", "C": "c", "H": "h"}[d] for d in dims), dims.index("T"), tape.between(1, 2), not tape.chance(2))
+    n = tape.between(1, 3) if tape.chance(2) else 1
+    line = Line(dims, tuple({"T": "t", "C": "c", "H": "h"}[d] for d in dims), dims.index("T"), tape.between(1, 2), not tape.chance(2), n > 1 or tape.chance(2))
     op = Op("f", [Tensor("x0", tape.choose(DTYPE_NAMES), dims)])
     if tape.chance(2):
         op.operands.append(Tensor("x1", tape.choose(DTYPE_NAMES), tuple(d for d in dims if d != "C") if tape.chance(2) else dims))
     op.where.append(f"T >= {line.lag}")
     numbers = names()
-    group = [Tensor(name, tape.choose(KINDS), dims) for name in ("a", "b", "s")[:tape.between(1, 3) if tape.chance(2) else 1]]
+    group = [Tensor(name, tape.choose(KINDS), dims) for name in ("a", "b", "s")[:n]]
     for k, t in enumerate(group):
         _define(tape, op, line, t, group[:k], group, numbers)
     _results(tape, op, line, group, numbers)
@@ -63,7 +70,7 @@ def _define(tape: Tape, op: Op, line: Line, t: Tensor, before: list[Tensor], gro
     for base in line.bases():
         index = base.split()[0] if base[0] == "t" else base
         writer = Writer(tape, _operand_reads(op, line, index), numbers)
-        op.lines.append(f"{t.at(*line.place(base))} = {writer.text(t.dtype, 1, firm=True)}")
+        op.lines.append(f"{t.at(*line.left(base))} = {writer.text(t.dtype, 1, firm=True)}")
     leaves = _operand_reads(op, line, "t")
     for other in group:
         for n in range(1, line.lag + 1):
@@ -79,7 +86,7 @@ def _define(tape: Tape, op: Op, line: Line, t: Tensor, before: list[Tensor], gro
         half = "0.5 * " if t.dtype[0] == "f" else ""
         value = tape.choose((f"{half}{own} + ({writer.text(t.dtype, 2, firm=True)})", f"max({own}, {writer.text(t.dtype, 2, firm=True)})",
                              f"select({writer.text('bool', 2)}, {own}, {writer.text(t.dtype, 2, firm=True)})"))
-    op.lines.append(f"{t.at(*line.place(line.step()))} = {value}")
+    op.lines.append(f"{t.at(*line.left(line.step()))} = {value}")
 
 
 def _operand_reads(op: Op, line: Line, t: str) -> dict[str, list[str]]:
@@ -125,5 +132,7 @@ def _results(tape: Tape, op: Op, line: Line, group: list[Tensor], numbers: Itera
         else:
             r = Tensor(name, tape.choose(DTYPE_NAMES), line.dims)
             op.results.append(r)
-            writer = Writer(tape, {"i64": ["t"], t.dtype: [t.at(*line.indices)]} if t.dtype != "i64" else {"i64": [t.at(*line.indices)]}, numbers)
-            op.lines.append(f"{r.at(*line.indices)} = {writer.stored(r.dtype, 1)}")
+            read, zero = t.at(*line.indices), "false" if t.dtype == "bool" else "0"
+            writer = Writer(tape, {t.dtype: [read]}, numbers)
+            value = f"{read} != {zero}" if r.dtype == "bool" else writer.stored(r.dtype, 1) if t.dtype != "bool" and tape.chance(2) else f"{r.dtype}({read})"
+            op.lines.append(f"{r.at(*line.indices)} = {value}")

@@ -97,6 +97,9 @@ def test_powers_outside_the_domain(dtype: DType) -> None:
     want = [nan, 1, inf, -inf, 0, -512, 1, 1, -inf, 0]
     same(call("**", dtype, base, exponent), want)
     same(call("pow", dtype, base, exponent), want)
+    # One exponent for all: no square root.
+    same(call("**", dtype, [-0.0, -inf, 4, -1], .5), [0, inf, 2, nan])
+    same(call("pow", dtype, [-0.0, -inf, 4, -1], .5), [0, inf, 2, nan])
 
 
 def test_integer_powers_of_floats() -> None:

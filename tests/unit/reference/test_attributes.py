@@ -1,0 +1,31 @@
+"""Attributes of nodes that are expressions of sizes: every backend computes them in their declared type, each step rounded."""
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+
+from pipelink_ir.grammar import parse
+from pipelink_ir.ir.diagnostics import Report
+from pipelink_ir.passes.manager import parse_passes, run_passes
+
+GRAPH = """
+op @scale(%x: tensor<Nxf32>, by: f32 = 2.0) -> (%y: tensor<Nxf32>) { compute { %y[n] = %x[n] * by } }
+op @both(%x: tensor<Nxf32>, alpha: f32 = 0.25) -> (%y: tensor<Nxf32>, %z: tensor<Nxf32>) {
+  graph { %y = @scale(%x) {by = 1 - alpha}
+          %z = @scale(%x) {by = alpha} }
+}
+pipeline @p(%x: tensor<Hxf32>) -> (%y: tensor<Hxf32>, %z: tensor<Hxf32>) { %y, %z = @both(%x) {alpha = 1 / (1 + f32(H)) / 3} }
+"""
+
+
+@pytest.mark.parametrize(("backend", "passes"), [("reference", "frontend"), ("reference", "cpu"), ("cpu", "cpu")])
+def test_an_expression_that_flatten_put_into_another(backend: str, passes: str) -> None:
+    module = run_passes(parse(GRAPH, "attributes.plir"), parse_passes(passes), Report())
+    run = importlib.import_module(f"pipelink_ir.backends.{backend}.executable").load(module, "p")
+    x = np.array([1, 2, 3, 4, 5, 6], np.float32)
+    alpha = np.float32(1) / (np.float32(1) + np.float32(6)) / np.float32(3)
+    got = run({"x": x})
+    np.testing.assert_array_equal(got["y"], x * (np.float32(1) - alpha))
+    np.testing.assert_array_equal(got["z"], x * alpha)
