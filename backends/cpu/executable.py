@@ -3,13 +3,14 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from pipelink_ir.backends.artifacts import Artifacts
 from pipelink_ir.backends.cpu import emit, jit
 from pipelink_ir.backends.cpu.cost import Sharing, sharing
 from pipelink_ir.backends.cpu.irtext import IRModule
@@ -77,39 +78,6 @@ def _with_named_sizes(op: Operator) -> Operator:
     from pipelink_ir.passes.infer.generic import name_dynamic
     params, names = name_dynamic(op.params, set())
     return replace(op, params=params) if names else op
-
-
-class Artifacts(dict[str, str | bytes]):
-    """Texts by extension, each made when it is asked for."""
-
-    def __init__(self, makers: Mapping[str, Callable[[], str]]) -> None:
-        super().__init__()
-        self._makers = dict(makers)
-
-    def __missing__(self, key: str) -> str | bytes:
-        self[key] = self._makers.pop(key)()
-        return self[key]
-
-    def __contains__(self, key: object) -> bool:
-        return super().__contains__(key) or key in self._makers
-
-    def __iter__(self) -> Iterator[str]:
-        return iter([*super().__iter__(), *self._makers])
-
-    def __len__(self) -> int:
-        return super().__len__() + len(self._makers)
-
-    def keys(self) -> Any:
-        return list(self)
-
-    def items(self) -> Any:
-        return [(k, self[k]) for k in list(self)]
-
-    def values(self) -> Any:
-        return [self[k] for k in list(self)]
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return self[key] if key in self else default
 
 
 class _Instance:

@@ -59,6 +59,8 @@ class KernelCode:
     parameters: tuple[Parameter, ...]
     threads: int
     """Most threads of a block; what is launched is a multiple of 32."""
+    exact: bool
+    """Whether it must be that many."""
     per: str
     """What takes a turn of the outermost loop: a `thread`, or a `block`; `once`: a single thread does it all."""
     static_shared: int
@@ -134,11 +136,12 @@ def _emit_kernel(kernel: Kernel, symbol: str, facts: TargetFacts, threads: int, 
     for s, dtype in kernel.scalars:
         params.append(Parameter("scalar", s, dtype))
         declared.append(f"const {kind_name(dtype)} {w.name(s)}")
+    threads = kernel.threads or threads
     per = _body(w)
     tail = _finish(w)
     params += [p for p, _ in tail]
     declared += [d for _, d in tail]
-    code = KernelCode(kernel, symbol, tuple(params), threads, per, w.static_shared, tuple(w.shared), tuple(w.private))
+    code = KernelCode(kernel, symbol, tuple(params), threads, bool(kernel.threads), per, w.static_shared, tuple(w.shared), tuple(w.private))
     return [facts.kernel.format(threads=threads), *broken(f"{symbol}({', '.join(declared)}) {{"), *w.head, *w.lines, "}"], code
 
 

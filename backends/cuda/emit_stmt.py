@@ -155,7 +155,10 @@ class Writer:
             if not self.uniform:
                 internal_error(f"kernel {self.kernel.name}: a loop over threads inside another, or outside of a block")
             self.uniform = False
-            self._strided(loop, "pl::thread()", "pl::threads()")
+            if self.kernel.threads and (loop.lo, loop.hi, loop.step) == (Const(0, I64), Const(self.kernel.threads, I64), Const(1, I64)):
+                self._by_each(loop)
+            else:
+                self._strided(loop, "pl::thread()", "pl::threads()")
             self.uniform = True
         else:
             internal_error(f"kernel {self.kernel.name}: a loop of kind '{loop.kind}' stands inside the kernel")
@@ -173,6 +176,16 @@ class Writer:
         kind = C_TYPES[self.e.kinds.names[loop.var]]
         lo, end, step = self.e.text(loop.lo), self._end(loop), self._step(loop)
         self._turns(loop, f"{kind} %s = {lo}", end, "%s++" if step == "1" else f"%s += {step}")
+
+    def _by_each(self, loop: For) -> None:
+        """A loop of which every thread takes one turn."""
+        self._bound(loop)
+        self.line("{")
+        self.level += 1
+        self.line(f"const index_t {self.name(loop.var)} = pl::thread();")
+        self.level -= 1
+        self.block(loop.body)
+        self.line("}")
 
     def _strided(self, loop: For, first: str, stride: str) -> None:
         """A loop whose turns are taken by turns."""
@@ -240,8 +253,6 @@ class Writer:
             self.private.append(Space(s.name, s.memory.bytes, size))
             self.head += broken(f"  {kind}* const {name} = own.take<{kind}>({self.e.text(size)});")
             return False
-        if self.uniform:
-            internal_error(f"kernel {self.kernel.name}: scratch '{s.name}' of a size that only the data tell, where the threads of a block are together")
         self.uses_status = True
         self.line(f"{kind}* const {name} = pl::heap<{kind}>({self.e.text(s.size)}, status);")
         self.line(f"if ({name} == nullptr) return;")

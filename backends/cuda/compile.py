@@ -1,0 +1,191 @@
+"""The operators of a pipeline as CUDA: what the emitter makes of them, what NVRTC makes of that, and all of it as texts for people.
+
+Works on machines without a GPU; `executable.py` runs what is made here.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NoReturn
+
+from pipelink_ir.backends.artifacts import Artifacts
+from pipelink_ir.backends.cuda import nvrtc
+from pipelink_ir.backends.cuda.emit import KernelCode, UnitCode, emit_unit
+from pipelink_ir.backends.cuda.target_facts import CUDA, HIP, TargetFacts
+from pipelink_ir.backends.cuda.user_kernel import UserKernel, compile_user, user_kernel
+from pipelink_ir.backends.loops.form import Program
+from pipelink_ir.ir.diagnostics import ProgramError, UsageError, internal_error
+from pipelink_ir.ir.nodes import Module, Node, Operator, Pipeline
+from pipelink_ir.ir.targets import Arch
+
+GROUP = 32
+"""Kernels that are compiled as one text: enough to share its cost, few enough that several threads have work."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCode:
+    """One operator: its program in the loop form and the kernels that were emitted for it, or the kernel that a user wrote. `unit` is the number of the
+    text that holds the kernels, among `PipelineCode.units`."""
+
+    op: Operator
+    program: Program | None
+    kernels: tuple[KernelCode, ...]
+    unit: int
+    user: UserKernel | None = None
+
+
+class PipelineCode:
+    """What a pipeline calls, for one architecture. Nothing is compiled before it is asked for."""
+
+    def __init__(self, pipeline: Pipeline, operators: Sequence[Operator], arch: Arch, alone: bool = False) -> None:
+        self.pipeline, self.arch = pipeline, arch
+        self._programs: list[tuple[Program, Operator]] = []
+        self.users: dict[str, UserKernel] = {}
+        for op in operators:
+            if op.kernel is not None and op.kernel.language == "cuda" and not alone:
+                self.users[op.name] = user_kernel(op)
+            else:
+                self._programs.append((lowered(op), op))
+
+    @cached_property
+    def units(self) -> tuple[UnitCode, ...]:
+        """The texts, each of some operators."""
+        return tuple(emit_unit(group) for group in self._groups())
+
+    def _groups(self) -> Iterator[list[tuple[Program, Operator]]]:
+        group: list[tuple[Program, Operator]] = []
+        size = 0
+        for item in self._programs:
+            if group and size + len(item[0].kernels) > GROUP:
+                yield group
+                group, size = [], 0
+            group.append(item)
+            size += len(item[0].kernels)
+        if group:
+            yield group
+
+    @cached_property
+    def operators(self) -> dict[str, OperatorCode]:
+        """Every operator by name."""
+        out = {name: OperatorCode(user.op, None, (), -1, user) for name, user in self.users.items()}
+        for number, (group, unit) in enumerate(zip(self._groups(), self.units, strict=True)):
+            for (program, op), kernels in zip(group, unit.programs, strict=True):
+                out[op.name] = OperatorCode(op, program, kernels, number)
+        return out
+
+    def binaries(self, wide: bool = False) -> list[nvrtc.Binary]:
+        """All units compiled, with indices of 32 or of 64 bits."""
+        return compile_units(self.units, self.arch, wide)
+
+    def user_binary(self, name: str) -> nvrtc.Binary:
+        """The file of a user's kernel compiled."""
+        return compile_user(self.users[name], self.arch)
+
+    # ---------------------------------------------------------------------------------------------------------------------- texts
+
+    def whole(self, facts: TargetFacts) -> UnitCode:
+        """All emitted kernels as one text."""
+        return emit_unit(self._programs, facts)
+
+    @property
+    def artifacts(self) -> dict[str, Callable[[], str | bytes]]:
+        """Makers of texts and binaries, by extension. `log` is what the compiler says of registers, shared memory and spills."""
+        return {"loops": self._loops, "cu": lambda: self.source(CUDA), "hip": lambda: self.source(HIP), "ptx": self._ptx, "cubin": self._cubin,
+                "log": self._log}
+
+    def source(self, facts: TargetFacts) -> str:
+        """Prelude and kernels, then the files of users."""
+        parts = [self.whole(facts).whole] if self._programs or not self.users else []
+        for name, user in self.users.items():
+            parts.append(f"// The kernel of '@{name}': {user.source.path}, which includes \"pipelink.cuh\" by itself.\n{user.source.text}")
+        return "\n".join(parts)
+
+    def _loops(self) -> str:
+        from pipelink_ir.backends.loops.print import program_text
+        return "\n".join(program_text(p) for p, _ in self._programs)
+
+    @cached_property
+    def _all(self) -> list[tuple[str, nvrtc.Binary]]:
+        """Everything compiled: the emitted kernels as one text, and each file."""
+        out = [(name, self.user_binary(name)) for name in self.users]
+        return [("", compile_units([self.whole(CUDA)], self.arch)[0]), *out] if self._programs or not out else out
+
+    def _ptx(self) -> str:
+        return "\n".join((f"// the kernel of '@{name}'\n" if name else "") + binary.ptx for name, binary in self._all) + "\n"
+
+    def _cubin(self) -> bytes:
+        files = self._all
+        if len(files) > 1:
+            several = ", ".join(f"'@{name}'" for name, _ in files if name)
+            raise UsageError(f"a cubin holds what is compiled of one text, and the kernels of {several} are texts of their own; '--emit ptx' prints all")
+        if not files[0][1].cubin:
+            raise UsageError(f"there is no cubin: {files[0][1].note}; '--emit ptx' prints it")
+        return files[0][1].cubin
+
+    def _log(self) -> str:
+        lines = []
+        for name, binary in self._all:
+            lines += [binary.note] if binary.note else []
+            lines += [f"{kernel}: {usage}" for kernel, usage in binary.usage.items()] or [f"{name or 'the kernels'}: PTX for {binary.arch}, not yet assembled"]
+        return "\n".join([*lines, ""])
+
+
+def lowered(op: Operator) -> Program:
+    """An operator in the loop form for a GPU."""
+    from pipelink_ir.backends.loops.gpu import build_gpu
+    from pipelink_ir.passes.infer.generic import name_dynamic
+    from pipelink_ir.passes.infer.operator import typed_operator
+    params, names = name_dynamic(op.params, set())
+    # A kernel knows sizes by name, those of `?` too.
+    return build_gpu(typed_operator(replace(op, params=params) if names else op))
+
+
+def compile_pipeline(module: Module, pipeline_name: str, arch: Arch) -> PipelineCode:
+    """What a pipeline calls. The module has been through `resolve`, `infer-types`, `flatten` and `simplify`."""
+    pipeline = next((p for p in module.pipelines if p.name == pipeline_name), None)
+    if pipeline is None:
+        internal_error(f"the module has no pipeline '@{pipeline_name}'")
+    operators = {o.name: o for o in module.operators}
+    called = dict.fromkeys(node.op for node in pipeline.nodes if isinstance(node, Node))
+    return PipelineCode(pipeline, [operators[name] for name in called], arch)
+
+
+def compile_units(units: Sequence[UnitCode], arch: Arch, wide: bool = False) -> list[nvrtc.Binary]:
+    """Emitted texts compiled, on several threads. A text that NVRTC refuses is a fault of ours; it is kept with its lines numbered."""
+    sources = [nvrtc.Source(unit.text, f"kernels{n or ''}.cu", wide) for n, unit in enumerate(units)]
+    try:
+        return nvrtc.compile_sources(sources, arch)
+    except nvrtc.CompileFailed as failed:
+        _refused(sources, failed)
+
+
+def _refused(sources: Sequence[nvrtc.Source], failed: nvrtc.CompileFailed) -> NoReturn:
+    names = [s.name for s in sources]
+    culprit = next((s for s in sources if f"{s.name}(" in failed.log), sources[0] if len(names) == 1 else None)
+    text = culprit.text if culprit else "\n".join(s.text for s in sources)
+    kept = nvrtc.keep_numbered(text, "refused")
+    lines = [line.strip() for line in failed.log.splitlines() if line.strip()] or ["no message"]
+    first = next((line for line in lines if "error" in line), lines[0])
+    internal_error(f"NVRTC {nvrtc.version()} refuses the code made for it: {first} (the numbered source is in {kept})")
+
+
+class CudaTexts:
+    """A pipeline compiled for an architecture, on a machine that need not have it: texts and binaries, nothing that runs."""
+
+    def __init__(self, code: PipelineCode) -> None:
+        self.pipeline = code.pipeline
+        self.code = code
+        self.artifacts: dict[str, str | bytes] = Artifacts(code.artifacts)
+
+    def __call__(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """Refused: there are texts here, and no device."""
+        from pipelink_ir.ir.diagnostics import Diagnostic
+        from pipelink_ir.ir.source import elsewhere
+        what = f"'{self.code.arch}' is an architecture to compile for, not a device to run on"
+        raise ProgramError([Diagnostic("PL9001", "error", what, elsewhere("<command>", 1, 1), (), "run with the target 'cuda' or 'cuda:N'")])
+
+
+def load_texts(module: Module, pipeline_name: str, arch: Arch) -> CudaTexts:
+    """For `--target sm_XX`."""
+    return CudaTexts(compile_pipeline(module, pipeline_name, arch))
