@@ -371,6 +371,8 @@ def store(e: Expr, to: DType, scope: Scope, target: Span, name: str) -> Expr:
         kept = kept_dtype(e, scope) or e.dtype
         if not (kept.is_int and to.lowest <= kept.lowest and kept.highest <= to.highest) and kept is not BOOL:
             _refuse(e, to, scope, name)
+    if to.is_float and e.dtype is not to.compute and to is not to.compute:
+        return Cast(to.name, e, implicit=True, span=e.span, dtype=to.compute)   # rounded once, not by way of f32
     return coerce(e, to.compute, scope)
 
 
