@@ -151,24 +151,26 @@ class Walker:
             return "guarded"
         data = depends_on_data(index, c.data)
         if not data and (self.generic or border == "none") and c.held.refuted(inside) and not c.held.contradictory():
-            self._outside(e, axis, index, hi, shape, "is never inside")
+            self._outside(e, axis, index, bound, shape, "is never inside")
             return "check"
         if border != "none":
             return "border"
         if not data:
-            self._outside(e, axis, index, hi, shape, "is not proven inside")
+            self._outside(e, axis, index, bound, shape, "is not proven inside")
         return "check"
 
-    def _outside(self, e: Read, axis: int, index: Expr, hi: Expr, shape: Shape, how: str) -> None:
+    def _outside(self, e: Read, axis: int, index: Expr, bound: tuple[Expr, Expr], shape: Shape, how: str) -> None:
         from pipelink_ir.passes.infer.text import show
+        lo, hi = map(show, bound)
         note = [Note(f"'%{e.tensor}' is declared here", shape.span)]
         if e.tensor in self.ring:
             self.report.error("recurrence", e.span, f"the first steps have nothing to read: index {axis}, '{show(index)}', of '%{e.tensor}' {how}", note,
                               f"write a base case, such as '%{e.tensor}[0, …] = …'")
             return
-        self.report.error("bounds", e.span, f"index {axis}, '{show(index)}', of '%{e.tensor}' {how} '0 .. {show(hi)}'", note,
-                          f"declare a border ('memory {{ %{e.tensor} {{ border = replicate }} }}'), guard the read with 'select', or add a fact to 'where'"
-                          if how == "is not proven inside" else f"the axis has indices 0 to {show(hi)} - 1")
+        help = f"the axis has indices {lo} to {hi} - 1"
+        if how == "is not proven inside":
+            help = f"declare a border ('memory {{ %{e.tensor} {{ border = replicate }} }}'), guard the read with 'select', or add a fact to 'where'"
+        self.report.error("bounds", e.span, f"index {axis}, '{show(index)}', of '%{e.tensor}' {how} '{lo} .. {hi}'", note, help)
 
 
 def interval(e: Read, dtype_of: Callable[[str], str | None]) -> tuple[int, int] | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pipelink_ir.ir.affine import normal
 from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
 from pipelink_ir.ir.dtypes import BOOL, DTYPES, DType
-from pipelink_ir.ir.nodes import Attribute, Cast, Const, Expr, FloatLit, IntLit, Items, Name, Operator, Value
+from pipelink_ir.ir.nodes import Attribute, Cast, Const, Expr, FloatLit, IntLit, Items, Name, Operator, Text, Value
 from pipelink_ir.ir.scalar import fold, literal
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import rebuild, substitute, walk
@@ -64,7 +64,8 @@ def _value(op: Operator, a: Attribute, value: Value, scope: Scope, known: Mappin
     span = value.span
     if not isinstance(value, Expr):
         what = "list" if isinstance(value, Items) else "string"
-        report.error("attribute", span, f"'{a.name}' is a {a.type}, this is a {what}", note, f"write '{a.name} = …'")
+        example = value.value if isinstance(value, Text) and value.value.isidentifier() else a.words[0] if a.words else "…"
+        report.error("attribute", span, f"'{a.name}' is a {a.type}, this is a {what}", note, f"write '{a.name} = {example}'")
         raise Faulty
     if isinstance(value, Name) and value.name in known and a.type in ("word", "dtype"):
         value = known[value.name]
@@ -101,7 +102,9 @@ def _scalar(a: Attribute, value: Expr, dtype: DType, scope: Scope, known: Mappin
     typed = type_expr(value, scope)
     assert typed.dtype is not None
     if (typed.dtype is BOOL) != (dtype is BOOL):
-        report.error("attribute", value.span, f"'{a.name}' is {dtype}, this is {typed.dtype}", note, f"write a value of {dtype}")
+        meant = {0: "false", 1: "true"}.get(value.value) if isinstance(value, IntLit) else None
+        help = f"write '{a.name} = {meant or 'true'}'" + ("" if meant else f" or '{a.name} = false'") if dtype is BOOL else f"write a number, or '{dtype}(…)'"
+        report.error("attribute", value.span, f"'{a.name}' is {dtype}, this is {typed.dtype}", note, help)
         raise Faulty
     if dtype.is_int and typed.dtype.is_float:
         report.error("attribute", value.span, f"'{a.name}' is {dtype}, this is a float", note, f"write an integer, or '{dtype}(…)'")

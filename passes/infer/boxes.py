@@ -19,6 +19,7 @@ from pipelink_ir.passes.infer.cover import check_pieces
 from pipelink_ir.passes.infer.drafts import Draft, DraftPiece, Drafts, as_index
 from pipelink_ir.passes.infer.expressions import Faulty, Unknown, coerce, type_expr
 from pipelink_ir.passes.infer.groups import offset
+from pipelink_ir.passes.infer.text import show
 
 ZERO = IntLit(0, dtype=I64)
 FAR = 2**31 - 1
@@ -56,6 +57,8 @@ class Boxes:
             if not isinstance(d, Name | IntLit):
                 facts = facts.with_condition(comparison(">=", as_index(d), ZERO))
         for w in drafts.conditions:
+            if self.generic and facts.refuted(w) and not facts.contradictory():
+                drafts.report.error("shape", w.span, f"'{show(w)}' never holds", (), "change the condition: as it is, the operator can never be called")
             facts = facts.with_condition(w)
         self.facts = facts
 
@@ -127,6 +130,7 @@ class Boxes:
             los, his = ([e for e, p in zip(ends, t.pieces, strict=True) if p.axes[axis].position is None] for ends in (los, his))
         if any(depends_on_data(e, frozenset()) for e in (*los, *his)):
             self.drafts.report.error("shape", t.span, f"the extent of '%{t.name}' depends on data", (), "give it the largest extent, and guard with 'select'")
+            t.faulty = True
             return None
         return self._hull("min", los), self._hull("max", his)
 
@@ -230,7 +234,8 @@ class Boxes:
             value = walker.walk(p.value, Context(facts, facts))
             pieces.append(Piece(tuple(axes), value, holes, p.span))
         self.reader = None
-        check_pieces(t, box, pieces, self.facts, self.drafts.report)
+        if not t.faulty:
+            check_pieces(t, box, pieces, self.facts, self.drafts.report)
         assert t.dtype is not None
         self.done[t.name] = Tensor(t.name, t.kind, t.dtype, tuple(box), self.typed_border(t.border, t.dtype.compute), tuple(pieces), t.span)
 

@@ -18,16 +18,17 @@ from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import names_in, substitute
 from pipelink_ir.passes.infer.attributes import Values
 from pipelink_ir.passes.infer.specialise import Packed, Part, closed
-from pipelink_ir.passes.infer.text import show, show_type
+from pipelink_ir.passes.infer.text import show, show_type, written
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An edge with its type, and where it is made."""
+    """An edge with its type, where it is made, and where it got this name if that is another place (an alias)."""
 
     name: str
     type: TensorType
     made: Span
+    named: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,11 @@ class Given:
     parts: tuple[Argument, ...]
     along: str | None = None
     pack: bool = False
+
+    @property
+    def said(self) -> str:
+        """The parts as a message names them between `'%` and `'`."""
+        return self.parts[0].name if len(self.parts) == 1 else f"{self.parts[0].name}, …, %{self.parts[-1].name}"
 
 
 @dataclass(slots=True)
@@ -61,7 +67,8 @@ class Matcher:
         self.match = Match()
         self.bound_by: dict[str, Argument] = {}
         self.dtype_by: dict[str, Argument] = {}
-        self.declared = Note(f"'@{op.name}' is declared here", op.signature)
+        self.name = written(op.name)
+        self.declared = Note(f"'@{self.name}' is declared here", op.signature)
 
     def run(self, given: Sequence[Given], values: Values) -> Match | None:
         """Bind everything; None after an error."""
@@ -113,6 +120,11 @@ class Matcher:
                 self._error("rank", g.span, f"the parts differ: '%{first.name}' has {len(first.type.dims)} dimensions, '%{p.name}' has {len(p.type.dims)}",
                             [self._made(first), self._made(p)], "give parts of one rank")
                 return None
+            have, want = p.type.layout, first.type.layout
+            if have is not None and want is not None and have != want:
+                self._error("layout", g.span, f"the parts differ: '%{first.name}' is {want}, '%{p.name}' is {have}", [self._made(first), self._made(p)],
+                            _transposition(p.name, have, want))
+                return None
         axis = self._pack_axis(operand, g)
         if axis is None:
             return None
@@ -131,9 +143,9 @@ class Matcher:
             for p in g.parts[1:]:
                 total = Apply("+", (total, p.type.dims[axis]))
             dims[axis] = normal(total)
-            layout = first.type.layout
+            layout = next((p.type.layout for p in g.parts if p.type.layout is not None), None)
         self.match.packed[operand.name] = Packed(axis, g.along is None, tuple(Part(p.type.dims[axis] if g.along is not None else IntLit(1)) for p in g.parts))
-        return Argument(" and ".join(p.name for p in g.parts), replace(first.type, dims=tuple(dims), layout=layout), first.made)
+        return Argument(g.said, replace(first.type, dims=tuple(dims), layout=layout), first.made)
 
     def _pack_axis(self, operand: Operand, g: Given) -> int | None:
         if g.along is None:
@@ -142,7 +154,7 @@ class Matcher:
             if isinstance(d, Name) and d.name == g.along:
                 return k
         names = [d.name for d in operand.type.dims if isinstance(d, Name)]
-        self._error("name", g.span, f"'%{operand.name}' of '@{self.op.name}' has no dimension '{g.along}'", [], f"its dimensions are {', '.join(names)}")
+        self._error("name", g.span, f"'%{operand.name}' of '@{self.name}' has no dimension '{g.along}'", [], f"its dimensions are {', '.join(names)}")
         return None
 
     def _dtype(self, operand: Operand, a: Argument, g: Given) -> bool:
@@ -150,7 +162,7 @@ class Matcher:
         if want in DTYPES:
             if a.type.dtype == want:
                 return True
-            self._error("dtype", g.span, f"'%{a.name}' holds {a.type.dtype}, but '@{self.op.name}' takes {want} as '%{operand.name}'", [self._made(a)],
+            self._error("dtype", g.span, f"'%{a.name}' holds {a.type.dtype}, but '@{self.name}' takes {want} as '%{operand.name}'", [self._made(a)],
                         f"insert '%t = @std.cast(%{a.name}) {{U = {want}}}'")
             return False
         bound = self.match.dtypes.get(want)
@@ -161,7 +173,7 @@ class Matcher:
         if bound != a.type.dtype:
             other = self.dtype_by.get(want)
             said = f"'%{other.name}' makes it {bound}" if other is not None else f"it is {bound}"
-            self._error("dtype", g.span, f"'{want}' of '@{self.op.name}' is one dtype: {said}, '%{a.name}' holds {a.type.dtype}",
+            self._error("dtype", g.span, f"'{want}' of '@{self.name}' is one dtype: {said}, '%{a.name}' holds {a.type.dtype}",
                         [*([self._made(other)] if other is not None else []), self._made(a)], f"insert '%t = @std.cast(%{a.name}) {{U = {bound}}}'")
             return False
         return True
@@ -171,7 +183,7 @@ class Matcher:
         if allowed is None or a.type.dtype in contracts.words(allowed.value):
             return True
         names = contracts.words(allowed.value)
-        self._error("dtype", g.span, f"'%{a.name}' holds {a.type.dtype}, but '@{self.op.name}' takes {', '.join(names)} as '{variable}'",
+        self._error("dtype", g.span, f"'%{a.name}' holds {a.type.dtype}, but '@{self.name}' takes {', '.join(names)} as '{variable}'",
                     [self._made(a), Note("its dtypes", allowed.span)], f"insert '%t = @std.cast(%{a.name}) {{U = {names[0] if names else 'f32'}}}'")
         return False
 
@@ -180,10 +192,8 @@ class Matcher:
         self.match.layouts.append((operand.type, a.type.layout))
         if want is None or a.type.layout is None or a.type.layout == want:
             return True
-        help = f"transpose '%{a.name}' to {want} first"
-        if {a.type.layout, want} == {"NHWC", "NCHW"}:
-            help = f"insert a transposition, '%t = @{a.type.layout.lower()}_to_{want.lower()}(%{a.name})' of std.image"
-        self._error("layout", g.span, f"'%{a.name}' is {a.type.layout}, but '@{self.op.name}' takes {want} as '%{operand.name}'", [self._made(a)], help)
+        self._error("layout", g.span, f"'%{a.name}' is {a.type.layout}, but '@{self.name}' takes {want} as '%{operand.name}'", [self._made(a)],
+                    _transposition(a.name, a.type.layout, want))
         return False
 
     def _pairs(self, operand: Operand, a: Argument, g: Given) -> list[tuple[int, Expr, Expr]] | None:
@@ -192,14 +202,14 @@ class Matcher:
         dots = [k for k, d in enumerate(pattern) if isinstance(d, Dots)]
         if not dots:
             if len(pattern) != len(actual):
-                self._error("rank", g.span, f"'%{a.name}' has {len(actual)} dimensions, but '@{self.op.name}' takes {len(pattern)} as '%{operand.name}'",
-                            [self._made(a)], f"give a tensor of {len(pattern)} dimensions")
+                self._error("rank", g.span, f"'%{a.name}' has {len(actual)} dimensions, but '@{self.name}' takes {len(pattern)} as '%{operand.name}'",
+                            [self._made(a)], self._rank_help(g, len(pattern), pattern))
                 return None
             return [(k, p, d) for k, (p, d) in enumerate(zip(pattern, actual, strict=True))]
         at, rest = dots[0], len(pattern) - dots[0] - 1
         if len(actual) < len(pattern) - 1:
             self._error("rank", g.span,
-                        f"'%{a.name}' has {len(actual)} dimensions, but '@{self.op.name}' takes at least {len(pattern) - 1} as '%{operand.name}'",
+                        f"'%{a.name}' has {len(actual)} dimensions, but '@{self.name}' takes at least {len(pattern) - 1} as '%{operand.name}'",
                         [self._made(a)], f"give a tensor of at least {len(pattern) - 1} dimensions")
             return None
         middle = actual[at:len(actual) - rest]
@@ -208,7 +218,7 @@ class Matcher:
             self.bound_by["..."] = a
         elif len(middle) != len(self.match.dots):
             other = self.bound_by["..."]
-            self._error("rank", g.span, f"'...' of '@{self.op.name}' stands for {len(self.match.dots)} dimensions in '%{other.name}' and for "
+            self._error("rank", g.span, f"'...' of '@{self.name}' stands for {len(self.match.dots)} dimensions in '%{other.name}' and for "
                         f"{len(middle)} in '%{a.name}'", [self._made(other), self._made(a)], "give tensors of one rank; there is no implicit broadcasting")
             return None
         else:
@@ -219,6 +229,13 @@ class Matcher:
                     return None
         return [(k, p, d) for k, p, d in zip(range(at), pattern[:at], actual[:at], strict=True)] + [
             (len(actual) - rest + k, p, d) for k, (p, d) in enumerate(zip(pattern[at + 1:], actual[len(actual) - rest:], strict=True))]
+
+    @staticmethod
+    def _rank_help(g: Given, wanted: int, pattern: Sequence[Expr]) -> str:
+        if g.pack and g.along is None and len(g.parts[0].type.dims) == wanted:
+            names = [d.name for d in pattern if isinstance(d, Name)]
+            return f"a list without 'along' is stacked along a new dimension; join its parts along one there is, '[…] along {names[-1] if names else 'C'}'"
+        return f"give a tensor of {wanted} dimensions; there is no implicit broadcasting"
 
     # -------------------------------------------------------------------------------------------------------- dimensions
 
@@ -233,9 +250,11 @@ class Matcher:
 
     def _mismatch(self, operand: Operand, a: Argument, g: Given, axis: int, found: Expr, expected: Expr, other: Argument | None) -> None:
         said = f", which '%{other.name}' makes {show(expected)}" if other is not None and other is not a else f", {show(expected)}"
-        self._error("shape", g.span, f"dimension {axis} of '%{a.name}' is {show(found)}, but '@{self.op.name}' takes that of '%{operand.name}' to be "
-                    f"{self._pattern(operand, axis, a)}{said}", [self._made(a), *([self._made(other)] if other is not None and other is not a else [])],
-                    "give tensors whose shapes agree for every size, or state the equality in the pipeline's 'where'")
+        help = "give tensors whose shapes agree for every size"
+        if names_in(found) | names_in(expected):
+            help += f", or state it in a 'where': where {show(found)} == {show(expected)}"
+        self._error("shape", g.span, f"dimension {axis} of '%{a.name}' is {show(found)}, but '@{self.name}' takes that of '%{operand.name}' to be "
+                    f"{self._pattern(operand, axis, a)}{said}", [self._made(a), *([self._made(other)] if other is not None and other is not a else [])], help)
 
     @staticmethod
     def _pattern(operand: Operand, axis: int, a: Argument) -> str:
@@ -290,14 +309,21 @@ class Matcher:
             if holds or self.facts.prove(condition):
                 continue
             if holds is False or (self.facts.refuted(condition) and not self.facts.contradictory()):
-                got = ", ".join(f"{n} = {show(names[n])}" for n in sorted(names_in(w)) if n in names)
-                self.report.error("shape", self.where, f"'@{self.op.name}' asks for '{show(w)}'" + (f", but here {got}" if got else ""),
+                got = ", ".join(f"{n} = {show(names[n])}" for n in sorted(names_in(w)) if n in names and show(names[n]) != n)
+                self.report.error("shape", self.where, f"'@{self.name}' asks for '{show(w)}'" + (f", but here {got}" if got else ""),
                                   [Note("it asks for it here", w.span), *(self._made(self.bound_by[n]) for n in sorted(names_in(w)) if n in self.bound_by)],
                                   "change the shape or the attribute so that the condition holds")
                 ok = False
             else:
                 self.match.conditions.append(replace(condition, span=w.span))
         return ok
+
+
+def _transposition(name: str, layout: str, want: str) -> str:
+    """How a tensor gets from one layout to another."""
+    if {layout, want} == {"NHWC", "NCHW"}:
+        return f"insert a transposition, '%t = @{layout.lower()}_to_{want.lower()}(%{name})' of std.image"
+    return f"transpose '%{name}' to {want} first"
 
 
 def result_type(op: Operator, r: Operand, match: Match) -> TensorType:

@@ -163,38 +163,53 @@ def _collect(out: Drafts, body: Compute) -> None:
 
 
 def _define(out: Drafts, item: Define) -> None:
-    report, op = out.report, out.op
-    if any(o.name == item.tensor for o in out.operands):
-        report.error("duplicate", item.target, f"'%{item.tensor}' is an operand and cannot be defined",
-                     [Note("the operand", next(o.span for o in out.operands if o.name == item.tensor))], "give the local another name")
+    operand = next((o for o in out.operands if o.name == item.tensor), None)
+    if operand is not None:
+        out.report.error("duplicate", item.target, f"'%{item.tensor}' is an operand and cannot be defined", [Note("the operand", operand.span)],
+                         "give the local another name")
         return
+    axes = _left_side(out, item)
+    if axes is not None:
+        _add_piece(out, item.tensor, axes, item.value, item.span, item.target)
+        return
+    # What reads it, or misses it, is no mistake of its own.
+    out.tensors.setdefault(item.tensor, Draft(item.tensor, "local", None, len(item.axes), None, item.target)).faulty = True
+    out.scope.tensors.setdefault(item.tensor, TensorInfo(None, len(item.axes), item.target))
+
+
+def _left_side(out: Drafts, item: Define) -> list[DraftAxis] | None:
+    """The axes of a definition; None after an error."""
+    report, op = out.report, out.op
     axes: list[DraftAxis] = []
     seen: dict[str, Span] = {}
     for a in item.axes:
         if isinstance(a, Dots):
             report.error("rank", a.span, f"'...' stands for no dimensions in '@{op.name}'", (), "write '...' in the signature too")
-            return
+            return None
         if isinstance(a, Position):
             axes.append(DraftAxis("", None, None, a.value, a.span))
             continue
         if a.index in seen:
-            report.error("duplicate", a.span, f"the index '{a.index}' stands twice on the left", [Note("first here", seen[a.index])], "give it another name")
-            return
+            report.error("duplicate", a.span, f"the index '{a.index}' stands twice on the left", [Note("first here", seen[a.index])],
+                         "give it another name; one element of several is chosen with 'select(i == j, …, 0)'")
+            return None
         if a.index in out.scope.dims or a.index in out.scope.scalars or a.index in out.scope.lets:
             report.error("duplicate", a.span, f"'{a.index}' is a dimension, an attribute or a 'let' of '@{op.name}'", (), "give the index another name")
-            return
+            return None
         seen[a.index] = a.span
         try:
             lo = None if a.lo is None else type_index(a.lo, out.scope)
             hi = None if a.hi is None else type_index(a.hi, out.scope)
         except (Faulty, Unknown):
-            return
+            return None
         axes.append(DraftAxis(a.index, lo if a.hi is None or lo is not None else IntLit(0, dtype=I64), hi, None, a.span))
-    _add_piece(out, item.tensor, axes, item.value, item.span, item.target)
+    return axes
 
 
 def _add_piece(out: Drafts, name: str, axes: list[DraftAxis], value: Expr, span: Span, target: Span) -> None:
     tensor = out.tensors.get(name)
+    if tensor is not None and tensor.faulty and tensor.kind == "local":
+        return
     if tensor is None:
         tensor = out.tensors[name] = Draft(name, "local", None, len(axes), None, target)
         out.scope.tensors[name] = TensorInfo(None, len(axes), target)

@@ -5,6 +5,7 @@ neighbour is *flexible*: `FLEX_INT` and `FLEX_FLOAT` are the dtypes of such expr
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
@@ -15,6 +16,7 @@ from pipelink_ir.ir.dtypes import BOOL, DTYPES, F32, I32, I64, DType, join, real
 from pipelink_ir.ir.nodes import Apply, Cast, Const, Dots, Dynamic, Expr, FloatLit, IntLit, Name, Range, Read, Reduce
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import rebuild
+from pipelink_ir.passes.infer.foreign import call_help, dtype_help
 
 FLEX_INT = DType("an integer literal", "int", 32)
 FLEX_FLOAT = DType("a float literal", "float", 32)
@@ -83,9 +85,6 @@ def _fail(scope: Scope, code: str, span: Span, message: str, notes: tuple[Note, 
     raise Faulty
 
 
-
-
-
 def _type_name(e: Name, scope: Scope) -> Expr:
     if e.name in scope.indices or e.name in scope.dims:
         return replace(e, dtype=I64)
@@ -123,8 +122,14 @@ def type_index(e: Expr, scope: Scope) -> Expr:
     if typed.dtype is FLEX_INT:
         return coerce(typed, I64, scope)
     if typed.dtype is None or not typed.dtype.is_int:
-        _fail(scope, "dtype", e.span, f"an index is an integer, this is {_says(typed.dtype)}", (), "write 'i32(floor(…))' to make an integer of a float")
+        _fail(scope, "dtype", e.span, f"an index is an integer, this is {_says(typed.dtype)}", (), _whole(typed) or "write 'i32(floor(…))' to make an integer "
+              "of a float")
     return typed if typed.dtype is I64 else Cast("i64", typed, implicit=True, span=e.span, dtype=I64)
+
+
+def _whole(e: Expr) -> str | None:
+    """The help for a quotient where an integer is wanted: `/` is a real quotient even of integers."""
+    return "'/' is a real quotient; write 'floordiv' for a whole one" if isinstance(e, Apply) and e.fn == "/" else None
 
 
 def _says(dtype: DType | None) -> str:
@@ -134,7 +139,7 @@ def _says(dtype: DType | None) -> str:
 def _type_cast(e: Cast, scope: Scope) -> Expr:
     to = DTYPES.get(e.to)
     if to is None:
-        _fail(scope, "dtype", e.span, f"'{e.to}' is no dtype and no type variable of {scope.where}", (), did_you_mean(e.to, DTYPES))
+        _fail(scope, "dtype", e.span, f"'{e.to}' is no dtype and no type variable of {scope.where}", (), dtype_help(e.to))
     arg = type_expr(e.arg, scope)
     if arg.dtype in _FLEX:
         # A literal in a cast is a literal of that type: f64(0.1) is the f64 nearest to 0.1.
@@ -183,12 +188,17 @@ def coerce(e: Expr, to: DType, scope: Scope) -> Expr:
 def _type_apply(e: Apply, scope: Scope) -> Expr:
     fn = functions.FUNCTIONS.get(e.fn)
     if fn is None:
-        hint = did_you_mean(e.fn, [*functions.FUNCTIONS, *functions.REDUCTIONS, *DTYPES])
+        hint = call_help(e.fn) or did_you_mean(e.fn, [*functions.FUNCTIONS, *functions.REDUCTIONS, *DTYPES])
         if e.fn in functions.REDUCTIONS:
             hint = f"a reduction is written '{e.fn}[k < K](…)'"
         _fail(scope, "name", e.span, f"there is no function '{e.fn}'", (), hint)
     if len(e.args) != fn.arity:
-        _fail(scope, "arity", e.span, f"'{e.fn}' takes {fn.arity} argument{'s' if fn.arity != 1 else ''}, but is given {len(e.args)}")
+        hint = f"write '{e.fn}({', '.join(('a', 'b', 'c')[:fn.arity])})'"
+        if e.fn in ("min", "max") and len(e.args) == 1:
+            hint = f"of two values it is '{e.fn}(a, b)', over an index '{e.fn}[k < K](…)'"
+        elif e.fn in ("min", "max", "fmin", "fmax", "and", "or") and len(e.args) > 2:
+            hint = f"nest them, '{e.fn}({e.fn}(a, b), c)'"
+        _fail(scope, "arity", e.span, f"'{e.fn}' takes {fn.arity} argument{'s' if fn.arity != 1 else ''}, but is given {len(e.args)}", (), hint)
     args = [type_expr(a, scope) for a in e.args]
     match fn.typing:
         case "logic":
@@ -214,9 +224,32 @@ def _type_apply(e: Apply, scope: Scope) -> Expr:
     dtype = _common(e, args, scope)
     if dtype is BOOL:
         _fail(scope, "dtype", e.span, f"'{e.fn}' takes numbers, not bools", (), "write 'f32(…)' or 'i32(…)' to count with a bool")
+    _check_constants(e, args, dtype, scope)
     if dtype in _FLEX:
         return replace(e, args=tuple(args), dtype=dtype)
     return replace(e, args=tuple(coerce(a, dtype, scope) for a in args), dtype=dtype)
+
+
+def _check_constants(e: Apply, args: list[Expr], dtype: DType, scope: Scope) -> None:
+    """Constants that make no sense where they stand."""
+    if e.fn in ("floordiv", "ceildiv", "mod") and dtype.is_int and isinstance(args[1], IntLit) and args[1].value == 0:
+        _fail(scope, "range", args[1].span, f"the divisor of '{e.fn}' is 0", (), "divide by something else; at run time an integer divided by 0 gives 0")
+    if e.fn == "clamp":
+        lo, hi = map(_number, args[1:])
+        if (lo is not None and math.isnan(lo)) or (hi is not None and math.isnan(hi)):
+            _fail(scope, "range", e.span, "a bound of 'clamp' is nan: every element would be", (), "write a number")
+        if lo is not None and hi is not None and lo > hi:
+            _fail(scope, "range", e.span, f"'clamp' has its bounds upside down: {lo:g} > {hi:g}", (), "write 'clamp(x, lo, hi)' with lo <= hi")
+
+
+def _number(e: Expr) -> float | None:
+    """The value of a literal."""
+    if isinstance(e, IntLit | FloatLit):
+        return e.value
+    if isinstance(e, Apply) and e.fn == "neg":
+        inner = _number(e.args[0])
+        return None if inner is None else -inner
+    return {"inf": math.inf, "nan": math.nan, "pi": math.pi}.get(e.name) if isinstance(e, Const) else None
 
 
 def _type_compare(e: Apply, args: list[Expr], scope: Scope) -> Expr:
@@ -299,7 +332,8 @@ def _type_reduce(e: Reduce, scope: Scope) -> Expr:
         ranges: list[Expr] = []
         for r in e.ranges:
             if not isinstance(r, Range):
-                _fail(scope, "rank", r.span, "'...' stands for no dimensions here")
+                _fail(scope, "rank", r.span, f"'...' stands for no dimensions here: the signature of {scope.where} has none", (),
+                      "name what is reduced over, as in '[h < H, w < W]', or write '...' in the signature too")
             if r.index in scope.indices:
                 _fail(scope, "duplicate", r.span, f"the index '{r.index}' is in use already", (Note("bound here", scope.indices[r.index]),),
                       "give it another name")
@@ -377,7 +411,22 @@ def store(e: Expr, to: DType, scope: Scope, target: Span, name: str) -> Expr:
 
 
 def _refuse(e: Expr, to: DType, scope: Scope, name: str) -> None:
-    how = f"{to.name}(…)" if to is not BOOL else "… != 0"
-    better = f"'sat_{to.name}(…)' or '{to.name}(…)'" if to.is_int and to.bits < 64 else f"'{how}'"
-    _fail(scope, "dtype", e.span, f"'%{name}' holds {to.name}, this is {_says(settle_type(e.dtype) if e.dtype else None)}: only a written cast narrows",
-          (Note(f"'%{name}' is declared here", scope.tensors[name].span),) if name in scope.tensors else (), f"write {better}")
+    given = settle_type(e.dtype) if e.dtype else None
+    note = (Note(f"'%{name}' is declared here", scope.tensors[name].span),) if name in scope.tensors else ()
+    _fail(scope, "dtype", e.span, f"'%{name}' holds {to.name}, this is {_says(given)}: only a written cast narrows", note, _narrowed(e, given, to))
+
+
+def _narrowed(e: Expr, given: DType | None, to: DType) -> str:
+    """How a value is stored in a narrower dtype: what rounds, what saturates, what wraps."""
+    if to is BOOL:
+        return "compare it, '… != 0'"
+    if given is BOOL:
+        return f"write '{to.name}(…)', which is 1 where it is true"
+    if not to.is_int or given is None or not given.is_float:
+        return f"write 'sat_{to.name}(…)', which saturates, or '{to.name}(…)', which wraps"
+    rounds = isinstance(e, Apply) and e.fn in ("round", "floor", "ceil")
+    # A float saturates under either cast.
+    cast = f"sat_{to.name}" if to.bits < 32 else to.name
+    nearest = f"write '{cast}(…)'" if rounds else f"write '{cast}(round(…))' for the nearest, '{cast}(…)' to drop the fraction"
+    whole = _whole(e)
+    return f"{whole}; or {nearest}" if whole else nearest

@@ -1,16 +1,23 @@
 """An operator checked for itself, for all its sizes, whether somebody calls it or not."""
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice, product
 
 from pipelink_ir.ir import contracts
-from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
+from pipelink_ir.ir.diagnostics import Report, did_you_mean
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.nodes import Attribute, Define, Dots, Dynamic, Expr, IntLit, Name, Operand, Operator, TensorType
+from pipelink_ir.ir.nodes import Attribute, Dots, Dynamic, Expr, IntLit, Name, Operand, Operator, TensorType
 from pipelink_ir.ir.walk import walk
 from pipelink_ir.passes.contracts.declaration import check_declaration
+from pipelink_ir.passes.infer.adjoint import check_gradient
+from pipelink_ir.passes.infer.foreign import WORDS, dtype_help
 from pipelink_ir.passes.infer.operator import infer_operator, keep_typed
 from pipelink_ir.passes.infer.specialise import Binding, fresh, names_of, specialise
+
+SAMPLES = 16
+"""In how many ways an operator is tried before it is said to be at fault."""
 
 
 def check_operator(op: Operator, report: Report) -> None:
@@ -25,37 +32,59 @@ def check_operator(op: Operator, report: Report) -> None:
     check_declaration(op, report)
     if any(d.severity == "error" for d in report.diagnostics[before:]) or op.compute is None:
         return
-    binding = sample(op)
+    binding = next(samples(op))
     if binding == Binding() and not any(isinstance(d, Dynamic) for o in op.operands for d in o.type.dims):
         # The operator is what calls will use: its typed form is kept for them.
         typed = infer_operator(op, report, generic=True)
         if typed is not None:
             keep_typed(op, typed)
-        example = op
-    else:
-        example = specialise(op, binding, op.name)
-        infer_operator(example, report, generic=True)
-    if not any(d.severity == "error" for d in report.diagnostics[before:]):
-        _check_gradient(op, example, report)
+            check_gradient(op, op, report)
+        return
+    try_samples(op, report, _check_sample)
+
+
+def _check_sample(op: Operator, example: Operator, report: Report) -> None:
+    if infer_operator(example, report, generic=True) is not None:
+        check_gradient(op, example, report)
+
+
+def try_samples(op: Operator, report: Report, check: Callable[[Operator, Operator, Report], None]) -> None:
+    """Check `op` as it would be called. It is at fault only if every kind of call is: an operator may be for bools, or for f16, without saying so."""
+    first: Report | None = None
+    for binding in islice(samples(op), SAMPLES):
+        found = Report()
+        check(op, specialise(op, binding, op.name), found)
+        if not found.failed:
+            first = found
+            break
+        first = first or found
+    for d in first.diagnostics if first is not None else ():
+        report.add(d)
 
 
 def sample(op: Operator) -> Binding:
-    """One way to call an operator: each type variable the first of its dtypes, `...` one dimension, words their defaults; dimensions stay symbols."""
+    """One way to call an operator."""
+    return next(samples(op))
+
+
+def samples(op: Operator) -> Iterator[Binding]:
+    """Ways to call an operator: each type variable one of its dtypes, `...` one dimension, words their defaults; dimensions stay symbols."""
     allowed = contracts.dtypes(op)
     names = [n for n in contracts.words(allowed.value) if n in DTYPES] if allowed is not None else []
-    variables = {t.type.dtype for t in (*op.operands, *op.results) if t.type.dtype not in DTYPES}
-    dtypes = dict.fromkeys(variables, names[0] if names else "f32")
+    variables = dict.fromkeys(t.type.dtype for t in (*op.operands, *op.results) if t.type.dtype not in DTYPES)
+    choices: dict[str, tuple[str, ...]] = dict.fromkeys(variables, tuple(names) or ("f32", "i32", "bool", "f16", "u8", "f64"))
     words: dict[str, str] = {}
     for a in op.attributes:
         default = a.default.name if isinstance(a.default, Name) else None
         if a.type == "dtype":
-            dtypes[a.name] = default or "f32"
+            choices[a.name] = (default,) if default else ("f32", "i32", "u8", "f16", "bool")
         elif a.type == "word":
             words[a.name] = default or a.words[0]
     dotted = any(isinstance(d, Dots) for o in op.operands for d in o.type.dims)
-    used = names_of(op)
-    dots: tuple[Expr, ...] | None = (Name(fresh("D", 1, used)[0]),) if dotted else None
-    return Binding(tuple(sorted(dtypes.items())), dots, (), tuple(sorted(words.items())))
+    dots: tuple[Expr, ...] | None = (Name(fresh("D", 1, names_of(op))[0]),) if dotted else None
+    alike = sorted(product(*choices.values()), key=lambda c: len(set(c)))
+    for chosen in alike:
+        yield Binding(tuple(sorted(zip(choices, chosen, strict=True))), dots, (), tuple(sorted(words.items())))
 
 
 def name_dynamic(params: tuple[Operand | Attribute, ...], used: set[str]) -> tuple[tuple[Operand | Attribute, ...], set[str]]:
@@ -82,10 +111,14 @@ def _check_signature(op: Operator, report: Report) -> None:
     bound = {o.type.dtype for o in op.operands} | {a.name for a in op.attributes if a.type == "dtype"}
     for t in (*op.operands, *op.results):
         _check_type(t.type, t.name, report)
+    for t in (*op.operands, *op.results):
+        if t.type.dtype not in DTYPES and not t.type.dtype[:1].isupper():
+            report.error("dtype", t.type.span, f"'{t.type.dtype}' of '%{t.name}' is no dtype; a variable for one is upper case", (),
+                         dtype_help(t.type.dtype) or f"the dtypes are {', '.join(DTYPES)}")
     for r in op.results:
-        if r.type.dtype not in DTYPES and r.type.dtype not in bound:
+        if r.type.dtype[:1].isupper() and r.type.dtype not in bound:
             report.error("dtype", r.type.span, f"'{r.type.dtype}' of '%{r.name}' is no dtype, and no operand binds it", (),
-                         did_you_mean(r.type.dtype, [*DTYPES, *bound]) or f"use it in an operand, or write '{r.type.dtype}: dtype' as an attribute")
+                         did_you_mean(r.type.dtype, bound) or f"use it in an operand, or write '{r.type.dtype}: dtype' as an attribute")
         dotted = any(isinstance(d, Dots) for d in r.type.dims)
         if dotted and not any(isinstance(d, Dots) for o in op.operands for d in o.type.dims):
             report.error("rank", r.type.span, f"'...' of '%{r.name}' is in no operand", (), "write the dimensions of the result out")
@@ -93,8 +126,10 @@ def _check_signature(op: Operator, report: Report) -> None:
         if a.type == "word" and not a.words:
             report.error("attribute", a.span, f"'{a.name}' admits no word", (), f"write '{a.name}: word in [first, second]'")
         elif a.type not in (*DTYPES, "dim", "word", "dtype"):
-            report.error("attribute", a.span, f"'{a.type}' is no type of an attribute", (), did_you_mean(a.type, [*DTYPES, "dim", "word", "dtype"])
-                         or "attributes are dtypes, 'dim', 'word in […]' or 'dtype'")
+            meant = WORDS.get(a.type.lower())
+            report.error("attribute", a.span, f"'{a.type}' is no type of an attribute", (),
+                         f"write '{a.name}: {meant}'" if meant else did_you_mean(a.type, [*DTYPES, "dim", "word", "dtype"])
+                         or f"an attribute is a number ('{a.name}: f32'), a size ('dim'), a choice ('word in [a, b]') or a 'dtype'")
         elif a.type == "word" and isinstance(a.default, Name) and a.default.name not in a.words:
             report.error("attribute", a.default.span, f"'{a.default.name}' is not one of {', '.join(a.words)}", (), did_you_mean(a.default.name, a.words))
 
@@ -109,29 +144,3 @@ def _check_type(t: TensorType, name: str, report: Report) -> None:
         report.error("layout", t.span, f"the layout {t.layout} has {len(t.layout)} axes, '%{name}' has {len(t.dims)}", (), "name each axis with one letter")
     if t.layout is not None and len(set(t.layout)) != len(t.layout):
         report.error("layout", t.span, f"the layout {t.layout} names an axis twice", (), "name each axis with one letter")
-
-
-def _check_gradient(op: Operator, example: Operator, report: Report) -> None:
-    """The adjoint defines `%dx` for operands `%x` alone, and reads `%dy` for results `%y`."""
-    if op.gradient is None or example.gradient is None:
-        return
-    operands = {f"d{o.name}": o for o in example.operands}
-    ok = True
-    defined = {d.tensor for d in op.gradient.body if isinstance(d, Define)}
-    read = {getattr(n, "tensor", None) for d in op.gradient.body for n in walk(d.value)}
-    for d in op.gradient.body:
-        # A local of the adjoint is read by it; what nobody reads is meant as an adjoint.
-        if isinstance(d, Define) and d.tensor not in operands and d.tensor not in read:
-            near = did_you_mean(d.tensor, operands, "%")
-            report.error("gradient", d.target, f"'%{d.tensor}' is the adjoint of no operand of '@{op.name}'",
-                         [Note(f"'@{op.name}' is declared here", op.signature)], near or f"adjoints are {', '.join('%' + n for n in operands)}")
-            ok = False
-    if not ok:
-        return
-    results = tuple(replace(o, name=n, span=next(d.target for d in op.gradient.body if isinstance(d, Define) and d.tensor == n))
-                    for n, o in operands.items() if n in defined)
-    incoming = tuple(replace(r, name=f"d{r.name}") for r in example.results)
-    forward = tuple(r for r in example.results if r.name in read)
-    infer_operator(replace(example, params=(*example.params, *incoming, *forward), results=results, compute=example.gradient, gradient=None), report)
-
-

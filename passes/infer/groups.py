@@ -172,14 +172,18 @@ def _report(ring: Sequence[str], reads: Sequence[SelfRead], wrong: Sequence[tupl
                      f"{'ahead' if up else 'before it'}", [Note(f"'%{s.read.tensor}' is defined here", tensors[s.read.tensor].pieces[0].target)],
                      "read an earlier step, or turn the axis round with a base case at the other end")
         return
-    moving = next((s for s in reads if any(_lag(s, a, b) not in (None, 0) for a in range(len(s.piece.axes)) for b in range(len(s.read.indices)))), None)
-    same = all(any(_lag(s, a, b) == 0 for a in range(len(s.piece.axes)) for b in range(len(s.read.indices))) or not s.read.indices for s in reads)
     first = min((p for n in ring for p in tensors[n].pieces if any(s.piece is p for s in reads)), key=lambda p: p.span.start)
-    if same and moving is None:
+    culprit = next((s for s in reads if not _at_the_same_place(s)), None)
+    if culprit is None:
         others = [Note(f"and '%{n}' here", tensors[n].pieces[0].target) for n in ring if first not in tensors[n].pieces]
         report.error("cycle", first.target, "this definition needs itself at the same place" if len(ring) == 1 else
-                     f"{' and '.join(f'%{n}' for n in ring)} need each other at the same place", others, "read an earlier step, or break the ring")
+                     f"{' and '.join(f'%{n}' for n in ring)} need each other at the same place", others,
+                     "read an earlier step, or break the ring; a definition is no assignment, and a sum is written 'sum[k < K](…)'")
         return
-    culprit = moving or reads[0]
     report.error("recurrence", culprit.read.span, "a recurrence reads itself a constant number of steps earlier along one axis, this read does not",
                  [Note(f"'%{culprit.reader}' is computed here", culprit.piece.target)], "write the index as 't - 1' with the index of the left side")
+
+
+def _at_the_same_place(s: SelfRead) -> bool:
+    """Whether every index of the read is an index of the left side as it is."""
+    return all(any(_lag(s, a, b) == 0 for a in range(len(s.piece.axes))) for b in range(len(s.read.indices)))

@@ -15,3 +15,9 @@ def show_type(t: TensorType) -> str:
     """A type in PLIR."""
     from pipelink_ir.grammar.printer import print_type
     return print_type(t)
+
+
+def written(name: str) -> str:
+    """The name of an operator as it is written: `std.nn.gelu` for the specialised `std.nn.gelu.1`."""
+    stem, _, last = name.rpartition(".")
+    return stem if stem and last.isdigit() else name

@@ -109,12 +109,13 @@ def check_keys(op: Operator, report: Report) -> None:
                              [Note(f"'@{op.name}' is declared here", op.signature)], did_you_mean(scope, tensors, "%"))
             for s in entry.settings if isinstance(entry, Scoped) else (entry,):
                 if known is not None and s.key not in known:
+                    home = next((name for name, keys in KEYS.items() if s.key in keys), None)
                     report.error("attribute", s.key_span, f"'{section.name}' has no key '{s.key}'", (),
-                                 did_you_mean(s.key, known) or f"its keys are {', '.join(known)}")
+                                 (f"it belongs to '{home} {{ … }}'" if home else did_you_mean(s.key, known)) or f"its keys are {', '.join(known)}")
                     continue
                 first = seen.setdefault((section.name, scope, s.key), s)
                 if first is not s:
-                    report.error("duplicate", s.key_span, f"'{s.key}' is set twice", [Note("first here", first.span)])
+                    report.error("duplicate", s.key_span, f"'{s.key}' is set twice", [Note("first here", first.span)], "keep one of the two")
                 elif known is not None:
                     _check_value(op, section.name, s, report)
 
@@ -123,16 +124,22 @@ _WORDS = {("memory", "padding"): ("same", "valid"), ("memory", "contiguity"): ("
           ("compile", "accuracy"): ("exact",), ("compile", "edges"): ("free",), ("compile", "fast_math"): ("true", "false"),
           ("memory", "cross_device"): ("true", "false"), ("execution", "async"): ("true", "false"), ("execution", "event_sync"): ("true", "false"),
           ("execution", "deterministic"): ("true", "false"), ("semantic", "finite"): ("true", "false")}
-_FIELD_OF_KEY = {"padding": "padding", "contiguity": "contiguity", "cross_device": "cross_device", "finite": "finite"}
+_FIELD_OF_KEY = {"padding": "padding", "contiguity": "contiguity", "cross_device": "cross_device", "finite": "finite", "border": "border"}
 
 
 def _check_value(op: Operator, section: str, s: Setting, report: Report) -> None:
     expected = _WORDS.get((section, s.key))
-    attributes = {a.name: a for a in op.attributes}
-    if expected is not None and word(s.value) not in expected:
-        given = word(s.value)
-        if given in attributes and attributes[given].type == "word":
-            return
+    given = word(s.value)
+    choice = next((a for a in op.attributes if a.type == "word" and a.name == given), None)
+    if choice is not None and (expected is not None or s.key == "border"):
+        # Whatever the caller chooses has to be a word of the key.
+        known = expected or tuple(b for b in BORDERS if b != "constant")
+        wrong = next((w for w in choice.words if w not in known), None)
+        if wrong is not None:
+            report.error(_FIELD_OF_KEY.get(s.key, "attribute"), s.span, f"'{choice.name}' may be '{wrong}', but '{s.key}' is one of {', '.join(known)}",
+                         [Note("its words", choice.span)], f"take '{wrong}' out of the list of '{choice.name}'")
+        return
+    if expected is not None and given not in expected:
         report.error(_FIELD_OF_KEY.get(s.key, "attribute"), s.span, f"'{s.key}' is one of {', '.join(expected)}", (),
                      (did_you_mean(given, expected) if given else None) or f"write '{s.key} = {expected[0]}'")
     if s.key == "dtypes":
@@ -160,6 +167,11 @@ def border_of(op: Operator, tensor: str, rank: int, is_operand: bool, report: Re
     return (_border(value, report),) * rank
 
 
+_BORDERS_ELSEWHERE = {"zeros": "constant(0)", "zero": "constant(0)", "edge": "replicate", "nearest": "replicate", "clamp": "replicate",
+                      "clamp_to_edge": "replicate", "symmetric": "reflect", "mirror": "reflect101", "circular": "wrap", "periodic": "wrap", "repeat": "wrap"}
+_BORDER_HELP = "borders are replicate, reflect, reflect101, wrap, constant(v), none"
+
+
 def _border(value: Value, report: Report) -> tuple[str, Expr | None]:
     if isinstance(value, Apply) and value.fn == "constant" and len(value.args) == 1:
         return "constant", value.args[0]
@@ -167,8 +179,10 @@ def _border(value: Value, report: Report) -> tuple[str, Expr | None]:
     if name == "constant" or (isinstance(value, Apply) and value.fn == "constant"):
         report.error("border", value.span, "'constant' does not say which constant", (), "write 'border = constant(0)'")
     elif name not in BORDERS:
+        meant = _BORDERS_ELSEWHERE.get(name or "")
+        near = f"'{meant}' does that here" if meant else did_you_mean(name, BORDERS) if name else None
         report.error("border", value.span, f"there is no border '{name or '…'}'", (),
-                     (did_you_mean(name, BORDERS) if name else None) or "borders are replicate, reflect, reflect101, wrap, constant(v), none")
+                     near or f"write '{value.value}' without quotes" if isinstance(value, Text) and value.value in BORDERS else near or _BORDER_HELP)
     else:
         return name, None
     return "none", None

@@ -194,11 +194,14 @@ class Report:
         self._add(code, "warning", span, message, notes, help, about)
 
     def _add(self, code: str, severity: str, span: Span, message: str, notes: Iterable[Note], help: str | None, about: About | None) -> None:
-        code = code if code in CODES else code_of(code)
-        key = (code, id(span.source), span.start, span.end, span.known)
+        self.add(Diagnostic(code if code in CODES else code_of(code), severity, message, span, tuple(notes), help, about))
+
+    def add(self, d: Diagnostic) -> None:
+        """Record a diagnostic as it is."""
+        key = (d.code, id(d.span.source), d.span.start, d.span.end, d.span.known)
         if key not in self._seen:
             self._seen.add(key)
-            self.diagnostics.append(Diagnostic(code, severity, message, span, tuple(notes), help, about))
+            self.diagnostics.append(d)
 
     @property
     def failed(self) -> bool:
@@ -219,13 +222,13 @@ def code_of(field_name: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], sigil: str = "") -> str | None:
-    """A sentence that names the nearest known names, or None if none is near. At most 2,000 candidates are compared."""
-    candidates: list[str] = []
+    """A sentence that names the nearest known names, in whatever case, or None if none is near. At most 2,000 candidates are compared."""
+    candidates: dict[str, str] = {}
     for k in known:
-        candidates.append(k)
+        candidates.setdefault(k.lower(), k)
         if len(candidates) >= 2000:
             break
-    near = get_close_matches(name, candidates, n=3, cutoff=0.6)
+    near = [candidates[n] for n in get_close_matches(name.lower(), candidates, n=3, cutoff=0.6)]
     if not near:
         return None
     return "did you mean " + " or ".join(f"'{sigil}{n}'" for n in near) + "?"
