@@ -90,9 +90,27 @@ class PipelineCode:
 
     @property
     def artifacts(self) -> dict[str, Callable[[], str | bytes]]:
-        """Makers of texts and binaries, by extension. `log` is what the compiler says of registers, shared memory and spills."""
-        return {"loops": self._loops, "cu": lambda: self.source(CUDA), "hip": lambda: self.source(HIP), "ptx": self._ptx, "cubin": self._cubin,
-                "log": self._log}
+        """Makers of texts and binaries, by extension. `log` is what the compiler says of registers, shared memory and spills. What NVRTC makes is among them
+        where NVRTC is; a cubin holds what is compiled of one text, so kernels of users have their own."""
+        out: dict[str, Callable[[], str | bytes]] = {"loops": self._loops, "cu": lambda: self.source(CUDA), "hip": lambda: self.source(HIP)}
+        if not nvrtc.available():
+            return out
+        out |= {"ptx": self._ptx, "log": self._log}
+        if nvrtc.resolve(self.arch)[1] is None:
+            names = [*([""] if self._programs or not self.users else []), *self.users]
+            for n, name in enumerate(names):
+                out["cubin" if len(names) == 1 else f"{name or 'kernels'}.cubin"] = lambda n=n: self._all[n][1].cubin  # type: ignore[misc]
+        return out
+
+    def missing(self, extension: str) -> UsageError:
+        """Why there is no such artifact."""
+        nvrtc.version()
+        note = nvrtc.resolve(self.arch)[1]
+        if note:
+            return UsageError(f"there is no cubin for {self.arch}: {note}; '--emit ptx' prints it")
+        several = ", ".join(f"'@{name}'" for name in self.users)
+        return UsageError(f"a {extension} holds what is compiled of one text, and {several} are kernels in files of their own: '--dump-dir' writes all, "
+                          "'--emit ptx' prints all")
 
     def source(self, facts: TargetFacts) -> str:
         """Prelude and kernels, then the files of users."""
@@ -108,20 +126,11 @@ class PipelineCode:
     @cached_property
     def _all(self) -> list[tuple[str, nvrtc.Binary]]:
         """Everything compiled: the emitted kernels as one text, and each file."""
-        out = [(name, self.user_binary(name)) for name in self.users]
-        return [("", compile_units([self.whole(CUDA)], self.arch)[0]), *out] if self._programs or not out else out
+        users = [(name, self.user_binary(name)) for name in self.users]
+        return [("", compile_units([self.whole(CUDA)], self.arch)[0]), *users] if self._programs or not users else users
 
     def _ptx(self) -> str:
         return "\n".join((f"// the kernel of '@{name}'\n" if name else "") + binary.ptx for name, binary in self._all) + "\n"
-
-    def _cubin(self) -> bytes:
-        files = self._all
-        if len(files) > 1:
-            several = ", ".join(f"'@{name}'" for name, _ in files if name)
-            raise UsageError(f"a cubin holds what is compiled of one text, and the kernels of {several} are texts of their own; '--emit ptx' prints all")
-        if not files[0][1].cubin:
-            raise UsageError(f"there is no cubin: {files[0][1].note}; '--emit ptx' prints it")
-        return files[0][1].cubin
 
     def _log(self) -> str:
         lines = []
@@ -177,6 +186,10 @@ class CudaTexts:
         self.pipeline = code.pipeline
         self.code = code
         self.artifacts: dict[str, str | bytes] = Artifacts(code.artifacts)
+
+    def missing(self, extension: str) -> UsageError:
+        """Why there is no such artifact."""
+        return self.code.missing(extension)
 
     def __call__(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """Refused: there are texts here, and no device."""

@@ -294,14 +294,15 @@ def broken(line: str) -> list[str]:
 
 def _break(line: str, indent: int) -> int | None:
     """The space at which a long line is best broken: as far out of parentheses and as far to the right as can be, before an operator or behind a comma."""
-    best: tuple[int, int] | None = None
+    best: tuple[int, int, int] | None = None
     depth = 0
     for at, c in enumerate(line[:WIDTH]):
         depth += (c in "([") - (c in ")]")
         binary = line[at + 1:at + 2] in ("+", "-", "*", "/", "?", ":", "&", "|", "<", ">", "=")
         if c == " " and at > indent + 20 and (line[at - 1] in ",;" or (binary and line[at + 2:at + 3] in (" ", "&", "|", "="))):
-            best = min(best or (depth, -at), (depth, -at))
-    return -best[1] if best else None
+            here = (depth, int(line[at - 1] != ";"), -at)
+            best = min(best or here, here)
+    return -best[2] if best else None
 
 
 def kind_name(dtype: DType) -> str:

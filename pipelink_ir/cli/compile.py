@@ -20,16 +20,19 @@ from pipelink_ir.ir.source import NOWHERE
 if TYPE_CHECKING:
     from pipelink_ir.ir.nodes import Module
     from pipelink_ir.passes.manager import Step
+    from pipelink_ir.runtime.compile import Artifacts
     from pipelink_ir.runtime.project import Project
     from pipelink_ir.runtime.targets import Target
 
-BACKEND_TEXTS = {"llvm": "ll", "asm": "s", "loops": "loops"}
+BACKEND_TEXTS = {"llvm": "ll", "asm": "s", "cuda": "cu", "hip": "hip", "ptx": "ptx", "cubin": "cubin", "loops": "loops"}
 """What a backend makes, by the word of `--emit`: the extension among its artifacts."""
 
+BINARY = frozenset({"cubin"})
+"""Words of `--emit` that make no text."""
+
 EMITS = ("plir", *BACKEND_TEXTS, "plan", "dot")
-LATER_EMITS = ("cuda", "ptx", "cubin")
 _BY_EXTENSION = {".plir": "plir", ".ll": "llvm", ".s": "asm", ".loops": "loops", ".plan.json": "plan", ".dot": "dot",
-                 ".cu": "cuda", ".ptx": "ptx", ".cubin": "cubin"}
+                 ".cu": "cuda", ".hip": "hip", ".ptx": "ptx", ".cubin": "cubin"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,21 +74,21 @@ def _what(args: argparse.Namespace) -> str:
     if args.emit is None:
         name = (args.output or "").lower()
         return next((word for end, word in _BY_EXTENSION.items() if name.endswith(end)), "plir")
-    if args.emit not in (*EMITS, *LATER_EMITS):
-        near = did_you_mean(args.emit, (*EMITS, *LATER_EMITS))
+    if args.emit not in EMITS:
+        near = did_you_mean(args.emit, EMITS)
         raise UsageError(f"--emit: there is no '{args.emit}'; {near or 'there are ' + ', '.join(EMITS)}")
     return str(args.emit)
 
 
 def _check(args: argparse.Namespace, target: Target, emit: str) -> None:
+    from pipelink_ir.runtime.output import STDOUT_PATHS
     from pipelink_ir.runtime.sources import same_file
-    from pipelink_ir.runtime.targets import unsupported
-    if emit in LATER_EMITS:
-        raise unsupported(f"this version cannot emit '{emit}': it has no CUDA backend yet", f"it can emit {', '.join(EMITS)}")
     if emit in BACKEND_TEXTS and args.stop_after:
         raise UsageError(f"--stop-after prints the program, so it does not go with '--emit {emit}'")
     if emit in BACKEND_TEXTS and BACKEND_TEXTS[emit] not in target.texts:
-        raise UsageError(f"the target '{target.name}' makes no '{emit}'; the target 'cpu' does")
+        raise UsageError(f"the target '{target.name}' makes no '{emit}'; {'the target cpu' if emit in ('llvm', 'asm') else 'a target like sm_90'} does")
+    if emit in BINARY and (args.output is None or args.output in STDOUT_PATHS) and sys.stdout.isatty():
+        raise UsageError(f"a {emit} is no text for a terminal; -o FILE writes it")
     if args.output is not None and args.output != "-" and same_file(args.output, args.file):
         raise UsageError(f"'{args.output}' is the program itself, which is never overwritten")
 
@@ -126,13 +129,13 @@ def _compile(args: argparse.Namespace, target: Target, emit: str, steps: tuple[S
     _dump(module, args, target, looking)
     _write(args.output, data)
     if args.verbose:
-        console.say(f"pipelinkc: {args.file}: passes {_pipeline_text(steps)}; wrote {len(data.encode('utf-8'))} bytes of {emit}"
+        console.say(f"pipelinkc: {args.file}: passes {_pipeline_text(steps)}; wrote {len(_bytes(data))} bytes of {emit}"
                     f" to {args.output or 'standard output'}")
     return 0
 
 
-def _emit(module: Module, args: argparse.Namespace, target: Target, emit: str) -> str:
-    """The text that was asked for."""
+def _emit(module: Module, args: argparse.Namespace, target: Target, emit: str) -> str | bytes:
+    """What was asked for."""
     from pipelink_ir.grammar import print_module
     from pipelink_ir.runtime.compile import Artifacts, load_module, pick_pipeline
     if emit == "plir":
@@ -140,13 +143,23 @@ def _emit(module: Module, args: argparse.Namespace, target: Target, emit: str) -
     name = pick_pipeline(module, args.pipeline)
     if emit in BACKEND_TEXTS:
         with crash_file(module, [None, "--emit", emit, "--pipeline", name]):
-            return _text(Artifacts(module, load_module(target, module, name))[BACKEND_TEXTS[emit]])
+            return _artifact(Artifacts(module, load_module(target, module, name)), BACKEND_TEXTS[emit], args.verbose)
     from pipelink_ir.cli import plan
     return plan.dot(module, name) if emit == "dot" else plan.json_text(module, name)
 
 
-def _text(value: str | bytes) -> str:
-    return value if isinstance(value, str) else value.decode("utf-8")
+def _artifact(artifacts: Artifacts, extension: str, verbose: bool) -> str | bytes:
+    """One thing that the backend made; with -v also what the compiler below says of it."""
+    if extension not in artifacts:
+        raise artifacts.missing(extension)
+    made = artifacts[extension]
+    if verbose and extension in ("ptx", "cubin") and "log" in artifacts:
+        console.say(_bytes(artifacts["log"]).decode("utf-8").rstrip())
+    return made
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode("utf-8")
 
 
 def _dump(module: Module, args: argparse.Namespace, target: Target, looking: Watch) -> None:
@@ -159,9 +172,12 @@ def _dump(module: Module, args: argparse.Namespace, target: Target, looking: Wat
             dump_backend(looking.dump, name, Artifacts(module, load_module(target, module, name)))
 
 
-def _write(output: str | None, text: str) -> None:
+def _write(output: str | None, data: str | bytes) -> None:
     from pipelink_ir.runtime.output import STDOUT_PATHS, write_output
-    if output is None or output in STDOUT_PATHS:
-        sys.stdout.write(text if text.endswith("\n") or not text else text + "\n")
-        return
-    write_output(output, text.encode("utf-8"))
+    if output is not None and output not in STDOUT_PATHS:
+        write_output(output, _bytes(data))
+    elif isinstance(data, bytes):
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
+        sys.stdout.write(data if data.endswith("\n") or not data else data + "\n")

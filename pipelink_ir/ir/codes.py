@@ -176,6 +176,12 @@ _TEXT: dict[str, tuple[str, str, str]] = {
         "A target is `cpu`, `reference`, `sm_XX` (75 to 121, with its suffix where it has one), or a name declared by `target @t4 { arch = sm_75 "
         "}`. Families such as `turing` are not architectures that can be compiled for.",
     ),
+    "PL4501": (
+        "kernel", "a kernel of the user's own that cannot be used",
+        "`kernel cuda \"file.cu\"` names a file of CUDA and an `extern \"C\" __global__` function in it. The file is compiled behind \"pipelink.cuh\" for every CUDA "
+        "target; what the compiler says of it is shown at its own lines. `block` and `grid` are lists of one to three sizes, and may be left out: then the "
+        "launch is sized for the device.",
+    ),
     "PL5001": (
         "streams", "the number of streams",
         "`max_streams` is the number of nodes of one operator that may be in flight at once, at least 1. It bounds workspace and contention; it "

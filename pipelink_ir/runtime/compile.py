@@ -88,6 +88,14 @@ class Artifacts(Mapping[str, str | bytes]):
             raise KeyError(f"there is no artifact {extension!r}; there are {', '.join(self)}")
         return _ours(f"while making '{extension}'", lambda: self._executable.artifacts[extension])
 
+    def missing(self, extension: str) -> UsageError:
+        """Why there is no such artifact."""
+        why = getattr(self._executable, "missing", None)
+        if why is not None:
+            error: UsageError = _ours(f"while making '{extension}'", lambda: why(extension))
+            return error
+        return UsageError(f"there is no artifact '{extension}'; there are {', '.join(self)}")
+
     def __contains__(self, extension: object) -> bool:
         return extension == "plir" or extension in self._executable.artifacts
 

@@ -37,7 +37,9 @@ def parse_target(text: str) -> Target:
     """The target of that name; a `UsageError` lists what there is."""
     if text in _HERE:
         return _HERE[text]
-    if parse_arch(text) is not None or _CUDA.fullmatch(text):
+    if parse_arch(text) is not None:
+        return Target(text, "cpu", texts=("loops", "cu", "hip", "ptx", "cubin"))
+    if _CUDA.fullmatch(text):
         return Target(text, "cpu", runs=False)
     known = [*_HERE, "cuda", *known_archs()]
     near = did_you_mean(text, known)
@@ -75,5 +77,9 @@ def load(target: Target, module: Module, pipeline: str, options: Mapping[str, An
     if target.name == "reference":
         from pipelink_ir.backends.reference.executable import load as load_reference
         return load_reference(module, pipeline, float64=bool(options.get("float64")))
+    arch = parse_arch(target.name)
+    if arch is not None and arch.kind == "cuda":
+        from pipelink_ir.backends.cuda.compile import load_texts
+        return load_texts(module, pipeline, arch)
     from pipelink_ir.backends.cpu.executable import load as load_cpu
     return load_cpu(module, pipeline, None)

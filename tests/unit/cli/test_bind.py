@@ -222,7 +222,7 @@ class TestCompile:
             reference.as_text("ptx")
 
     def test_targets(self) -> None:
-        for target in ("cuda", "cuda:0", "sm_90"):
+        for target in ("cuda", "cuda:0"):
             with pytest.raises(ProgramError, match=r"PL9001.*no CUDA backend yet"):
                 pipelink_ir.compile(SCALE, target=target)
         with pytest.raises(UsageError, match="there is no target 'gpu'"):

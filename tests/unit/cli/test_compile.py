@@ -184,11 +184,23 @@ def test_plan_and_drawing(pipelinkc: Command, scale: Path) -> None:
     assert '"node 0" -> "out y" [label="%y"];' in out
 
 
-@pytest.mark.parametrize("args", [("--emit", "cuda"), ("--emit", "ptx"), ("-o", "x.cubin"), ("-o", "x.cu")])
-def test_what_later_versions_emit(pipelinkc: Command, scale: Path, args: tuple[str, str]) -> None:
+@pytest.mark.parametrize("args", [("--emit", "cuda"), ("--emit", "hip"), ("--emit", "ptx"), ("-o", "x.cubin"), ("-o", "x.cu")])
+def test_cuda_needs_a_target_of_cuda(pipelinkc: Command, scale: Path, args: tuple[str, str]) -> None:
     done = pipelinkc(scale, *args)
     assert done.status == 2
-    assert done.err.startswith("pipelinkc: error[PL9001]: ")
+    assert "the target 'cpu' makes no '" in done.err
+    assert "a target like sm_90 does" in done.err
+
+
+@pytest.mark.parametrize(("emit", "end"), [("cuda", "cu"), ("hip", "hip")])
+def test_cuda_text(pipelinkc: Command, tmp_path: Path, scale: Path, emit: str, end: str) -> None:
+    done = pipelinkc(scale, "--target", "sm_90", "--emit", emit)
+    assert (done.status, done.err) == (0, "")
+    assert "#ifndef PIPELINK_CUH" in done.out
+    assert 'extern "C" __global__ void' in done.out
+    assert (f"#include <{emit}/{emit}_runtime.h>" in done.out) == (emit == "hip")
+    assert pipelinkc(scale, "--target", "sm_90", "-o", tmp_path / f"x.{end}").status == 0
+    assert (tmp_path / f"x.{end}").read_text() == done.out
 
 
 @pytest.mark.parametrize(("emit", "end", "expected"), [("llvm", "ll", "define "), ("asm", "s", ".text"), ("loops", "loops", "for ")])
