@@ -17,7 +17,8 @@ A kernel for a GPU (`Kernel.device` is `gpu`) is built by `gpu.py` for a grid of
 - `body` is any number of `Let`s and then exactly one `For` of kind `grid` or `block`.
 - `grid`: iterations are independent; each is run by one thread, any thread of the grid.
 - `block`: iterations are independent; each is run by all threads of one block together. What stands in its body is run by every thread alike ("uniform"),
-  except inside a `For` of kind `thread`, whose iterations are independent and shared out among the threads of the block.
+  except inside a `For` of kind `thread`, whose iterations are independent and shared out among the threads of the block; each thread runs its own in
+  ascending order.
 - `Barrier`, `Combine` and shared `Alloc`s stand in the body of a `block` loop, in uniform statements only: never inside a `thread` loop, never under an `If`
   or in a loop whose condition or bounds differ between threads. A `Store` in uniform statements is done by one thread; others see it after a `Barrier`.
 - Each thread has its own copy of every `Var`. What a `thread` loop assigns to a `Var` of the uniform statements around it differs between threads

@@ -25,10 +25,8 @@ FEW = 128
 """Up to so many results of a reduction are computed in parts."""
 WORK = 4096
 """Reductions of at most so many terms are never cut."""
-PARTS = (1024, 64, 32)
-"""How many parts there are at most along each range, by the number of ranges that are cut."""
-LEAST = (2048, 8, 4)
-"""How many places of a range a part has at least, likewise."""
+PARTS, LEAST = 1024, 2048
+"""How many parts there are at most, and how many places of the last range that is cut a part has at least."""
 COLUMNS = 32768
 """Reductions along a slow axis are cut until about so many threads have something to do …"""
 COLUMN_PARTS, COLUMN_LEAST = 256, 32
@@ -168,16 +166,20 @@ class _Parts:
         long_ones = [k for k, r in enumerate(ranges) if (count(r) or SHORT + 1) > SHORT]
         # The flat place of a winner can be put together again only if the first range alone is cut.
         index = x.kind in ("argmax", "argmin")
-        self.cut = [k for k in long_ones if not index or k == 0][:1 if columns or index else 3]
+        self.cut = [k for k in long_ones if not index or k == 0][:1 if index else 3]
         self.numbers: list[Range] = []
         self.sizes: list[Expr] = []
+        budget = _columns(axes) if columns else _int(PARTS)
         for k in self.cut:
             r = ranges[k]
             lo = r.lo or _int(0)
             n = _do("max", _do("-", r.hi, lo), _int(0)) if r.lo is not None else r.hi
-            size = self._size(n, axes, columns)
+            last = not any(later > k for later in long_ones)
+            least = 1 if not last else COLUMN_LEAST if columns else LEAST
+            size = _do("max", _do("ceildiv", n, budget), _int(least))
             number = f"{r.index}.part"
             parts = _do("ceildiv", n, size)
+            budget = _do("max", _do("floordiv", budget, _do("max", parts, _int(1))), _int(1))
             # A winner is asked for even among nothing: the only part then says what there is to say.
             self.numbers.append(Range(number, None, _do("max", parts, _int(1)) if index else parts, span=r.span, dtype=r.dtype))
             begin = _do("+", lo, _do("*", Name(number, dtype=I64), size))
@@ -185,16 +187,13 @@ class _Parts:
             self.sizes.append(size)
         self.inner = tuple(ranges)
 
-    def _size(self, n: Expr, axes: tuple[Range, ...], columns: bool) -> Expr:
-        """How many places one part has."""
-        if columns:
-            results: Expr = _int(1)
-            for a in axes:
-                results = _do("*", results, _do("-", a.hi, a.lo) if a.lo is not None else a.hi)
-            most = _do("min", _do("max", _do("floordiv", _int(COLUMNS), _do("max", results, _int(1))), _int(1)), _int(COLUMN_PARTS))
-            return _do("max", _do("ceildiv", n, most), _int(COLUMN_LEAST))
-        i = len(self.cut) - 1
-        return _do("max", _do("ceildiv", n, _int(PARTS[i])), _int(LEAST[i]))
+
+def _columns(axes: tuple[Range, ...]) -> Expr:
+    """Into how many parts the reductions of a result are cut if each part is done by one thread."""
+    results: Expr = _int(1)
+    for a in axes:
+        results = _do("*", results, _do("-", a.hi, a.lo) if a.lo is not None else a.hi)
+    return _do("min", _do("max", _do("floordiv", _int(COLUMNS), _do("max", results, _int(1))), _int(1)), _int(COLUMN_PARTS))
 
 
 @dataclass(slots=True)

@@ -60,13 +60,22 @@ class _GpuNest(Nest):
             fixed = dict(zip(outer, self._places(blocks, p), strict=True))
 
             def body() -> None:
+                if not threads:
+                    self._alike(team, fixed)
+                    return
                 for _, piece in self.jobs:
                     team.ahead(piece, fixed)
-                if not threads:
-                    self.element([fixed[k] for k in range(len(self.axes))])
-                    return
                 with team.loop(self._hint(threads), i64(0), self._total(threads), nonempty=True) as q:
                     at = {**fixed, **dict(zip(inner, self._places(threads, q), strict=True))}
                     self.element([at[k] for k in range(len(self.axes))])
 
             self._readable(body)
+
+    def _alike(self, team: Team, fixed: Mapping[int, Atom]) -> None:
+        """The one place of a block. Definitions may read those before them there."""
+        jobs = self.jobs
+        for job in jobs:
+            team.ahead(job[1], fixed)
+            self.jobs = [job]
+            self.element([fixed[k] for k in range(len(self.axes))])
+        self.jobs = jobs

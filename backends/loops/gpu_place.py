@@ -10,7 +10,7 @@ from math import prod
 
 from pipelink_ir.backends.loops.costs import Costs, Plan, looping
 from pipelink_ir.backends.loops.gpu_shape import shape_of
-from pipelink_ir.backends.loops.place import CONTEXTS, DEEPEST, Planner, deepest, evaluations_in, extent
+from pipelink_ir.backends.loops.place import CONTEXTS, DEEPEST, Expanded, Planner, deepest, evaluations_in, extent
 from pipelink_ir.ir.typed import Tensor, TypedOperator
 
 LAUNCH = 200_000.0
@@ -46,6 +46,10 @@ class GpuPlanner(Planner):
         shape = shape_of(self.op, self.hopeful, t.pieces[0])
         first = shape.axes == tuple(range(len(shape.axes)))
         return len(shape.axes) if shape.kind == "block" and first else rank
+
+    def prices(self, ring: set[str]) -> Expanded:
+        """A local that loops is computed once for many reads, or loaded."""
+        return Expanded(self.op, ring, LOADED)
 
     def best(self, t: Tensor, costs: Costs, fails: bool) -> str:
         """`inline` or `buffer`."""

@@ -25,8 +25,8 @@ from pipelink_ir.ir.functions import REDUCTIONS
 from pipelink_ir.ir.nodes import Range, Reduce
 from pipelink_ir.ir.typed import Piece
 
-ROUND = 65536
-"""Terms that all threads together add up in f32 before they meet an f64: about 256 a thread."""
+ROUND = 8192
+"""Terms that all threads together add up in f32 before they meet an f64: 256 a thread if there are no more than 32."""
 _COMBINED = {"+": "sum", "*": "prod", "max": "max", "min": "min", "or": "any", "and": "all"}
 
 
@@ -60,8 +60,8 @@ class Team:
         return _Shared(self, x, env).write()
 
     def ahead(self, piece: Piece, fixed: Mapping[int, Atom], but: Reduce | None = None) -> None:
-        """Evaluates the reductions in a piece that its `fixed` axes determine, before the threads go apart: behind a condition inside a loop over threads, or in
-        one over terms, each thread would have to do it for itself."""
+        """Evaluates the reductions in a piece that its `fixed` axes determine, before the threads go apart: behind a condition inside a loop over threads, or
+        in one over terms, each thread would have to do it for itself."""
         lo = self.lo
         for r in long_reductions(lo.op, lo.plan.local, piece, lo.chosen):
             if r.reduce is but or r.plain is None or not set(r.plain.values()) <= set(fixed) or REDUCTIONS[r.reduce.kind].ranked:

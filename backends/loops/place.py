@@ -54,7 +54,7 @@ class Planner:
         for t in self.op.tensors.values():
             self.place[t.name] = "operand" if t.kind == "operand" else "buffer"
         ring = {n for g in self.op.order if g.recurrence for n in g.tensors}
-        costs = Costs(self.op, Expanded(self.op, ring))
+        costs = Costs(self.op, self.prices(ring))
         fails = self._failing(ring)
         for group in reversed(self.op.order):
             for name in reversed(group.tensors):
@@ -110,6 +110,10 @@ class Planner:
         row = tuple(hash((root.name, k)) for k in range(outer))
         alike = all(c.root == root.name and c.keys[:outer] == row for c in contexts) and t.shape[:outer] == root.shape[:outer]
         return root.name if alike and not any(root.name in g.tensors for g in self.op.order if g.recurrence) else None
+
+    def prices(self, ring: set[str]) -> Expanded:
+        """What reads of locals cost."""
+        return Expanded(self.op, ring)
 
     def asked(self, t: Tensor) -> str | None:
         found = contracts.setting(self.op.op, "schedule", "place", t.name)
@@ -172,10 +176,11 @@ def _key(x: Expr, env: Names) -> int:
 
 
 class Expanded:
-    """What a read of a local costs before it is known where it lives: what its value costs, but not more than a moderate function."""
+    """What a read of a local costs before it is known where it lives: what its value costs, but not more than a moderate function, or than `looped` if
+    it loops."""
 
-    def __init__(self, op: TypedOperator, ring: set[str]) -> None:
-        self.op, self.ring = op, ring
+    def __init__(self, op: TypedOperator, ring: set[str], looped: float = 12.0) -> None:
+        self.op, self.ring, self.looped = op, ring, looped
         self.memo: dict[str, float] = {}
         self.costs = Costs(op, self)
 
@@ -185,7 +190,8 @@ class Expanded:
             return STORED
         if name not in self.memo:
             self.memo[name] = STORED
-            self.memo[name] = max(STORED, min(12.0, sum(self.costs.of(p.value) for p in t.pieces)))
+            most = self.looped if any(looping(p.value) for p in t.pieces) else 12.0
+            self.memo[name] = max(STORED, min(most, sum(self.costs.of(p.value) for p in t.pieces)))
         return self.memo[name]
 
 

@@ -37,7 +37,7 @@ def run(program: form.Program, arrays: dict[str, Any], symbols: dict[str, int] |
     given = {n: value_of((scalars or {})[n], d) for n, d in program.scalars}
     with np.errstate(all="ignore"):
         for k in program.kernels:
-            _Machine(program, k, memory).run({**sizes, **given})
+            machine(program, k, memory).run({**sizes, **given})
     out = {}
     for b in program.results:
         shape = tuple(form.evaluate(x, sizes) for x in b.shape)
@@ -60,7 +60,15 @@ def wrap(v: int, d: DType) -> int:
     return (v + half) % (2 * half) - half
 
 
-class _Machine:
+def machine(program: form.Program, kernel: form.Kernel, memory: dict[str, Any]) -> Machine:
+    """What runs a kernel, by its device."""
+    from tests.unit.loops.gpu_machine import GpuMachine
+    return (GpuMachine if kernel.device == "gpu" else Machine)(program, kernel, memory)
+
+
+class Machine:
+    """Runs one kernel of a CPU."""
+
     def __init__(self, program: form.Program, kernel: form.Kernel, memory: dict[str, Any]) -> None:
         self.program, self.kernel = program, kernel
         self.memory = {b.name: memory[b.name] for b in kernel.buffers}
@@ -88,7 +96,9 @@ class _Machine:
             assert s.buffer not in self.readonly
             place, mem = ev(s.index), self.memory[s.buffer]
             assert 0 <= place < len(mem), f"store outside %{s.buffer}: {place} of {len(mem)}"
-            mem[place] = stored(ev(s.value), s.memory)
+            value = stored(ev(s.value), s.memory)
+            self.touch(s.buffer, place, True)
+            mem[place] = value
         elif isinstance(s, form.For):
             order: Any = range(ev(s.lo), ev(s.hi), ev(s.step))
             # Parallel iterations come in any order: backwards is the one that finds faults.
@@ -102,6 +112,9 @@ class _Machine:
         else:
             raise Failed(self.program.sites[s.site].message.format(*map(ev, s.values)))
 
+    def touch(self, buffer: str, place: int, write: bool) -> None:
+        """Is told of every load and store."""
+
     def ev(self, x: form.Expr) -> Any:
         if isinstance(x, form.Const):
             return value_of(x.value, x.dtype)
@@ -111,6 +124,7 @@ class _Machine:
             place, mem = self.ev(x.index), self.memory[x.buffer]
             assert 0 <= place < len(mem), f"load outside %{x.buffer}: {place} of {len(mem)}"
             assert mem[place] is not UNSET, f"load of %{x.buffer}[{place}], which is not written yet"
+            self.touch(x.buffer, place, False)
             return value_of(mem[place], x.dtype)
         if isinstance(x, form.Choose):
             a, b = self.ev(x.then), self.ev(x.other)

@@ -1,0 +1,234 @@
+"""The interpreter for kernels of a GPU: blocks of a few threads, run so that what depends on their order fails.
+
+Threads run in reverse order, blocks too. Uniform statements are run once for all threads, and for each thread only where they compute with values that differ
+between threads. Every load and store is noted with its block, its thread and the number of barriers before it; two threads that touch one element, one of them
+writing, without a barrier between them, or two blocks that do so at all, are a race.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.tidy import exprs, refs
+from pipelink_ir.ir.dtypes import DType
+from tests.unit.loops.interpreter import UNSET, Failed, Machine, wrap
+
+THREADS = 32
+"""Threads of a block where the kernel leaves it open."""
+ALL, NOBODY, MANY = -1, -2, -3
+
+
+@dataclass(slots=True)
+class Varying:
+    """The values that the threads of a block hold."""
+
+    values: list[Any]
+
+
+@dataclass(slots=True)
+class Touched:
+    """Who wrote an element last, and who has read it since: block, thread, barriers before."""
+
+    written: tuple[int, int, int] | None = None
+    read: tuple[int, int, int] | None = None
+
+
+class GpuMachine(Machine):
+    def __init__(self, program: form.Program, kernel: form.Kernel, memory: dict[str, Any]) -> None:
+        super().__init__(program, kernel, memory)
+        self.threads = kernel.threads or THREADS
+        self.log: dict[tuple[str, int], Touched] = {}
+        self.shared: dict[tuple[str, int], Touched] = {}
+        self.shared_names: set[str] = set()
+        self.private: set[str] = set()
+        self.block_number, self.thread, self.epoch = 0, ALL, 0
+        self.inner: set[str] = set()
+        self.failed: str | None = None
+        self.types: dict[str, DType] = {}
+        self.names: dict[int, tuple[form.Expr, tuple[str, ...]]] = {}
+
+    def run(self, given: dict[str, Any]) -> None:
+        super().run(given)
+        if self.failed is not None:
+            raise Failed(self.failed)
+
+    # ------------------------------------------------------------------------------------------------------------ statements
+
+    def stmt(self, s: form.Stmt) -> None:
+        if isinstance(s, form.Var):
+            self.types[s.name] = s.dtype
+        if isinstance(s, form.For) and s.kind in ("grid", "block", "thread"):
+            {"grid": self.grid, "block": self.blocks, "thread": self.share}[s.kind](s, range(self.ev(s.lo), self.ev(s.hi), self.ev(s.step)))
+        elif isinstance(s, form.Barrier):
+            assert self.thread == ALL, "a barrier that not all threads reach"
+            self.epoch += 1
+        elif isinstance(s, form.Combine):
+            self.combine(s)
+        elif isinstance(s, form.Fail):
+            if self.failed is None:
+                self.failed = self.program.sites[s.site].message.format(*map(self.ev, s.values))
+        elif isinstance(s, form.Alloc):
+            self.alloc(s)
+        elif self.thread == ALL:
+            self.uniform(s)
+        elif isinstance(s, form.Assign) and s.name not in self.inner:
+            self.set_own(s.name, self.ev(s.value))
+        else:
+            if isinstance(s, form.Let | form.Var):
+                self.inner.add(s.name)
+            if isinstance(s, form.Store) and self.is_private_outside(s.buffer):
+                raise AssertionError(f"a thread stores to the scratch %{s.buffer} of the uniform statements")
+            super().stmt(s)
+
+    def is_private_outside(self, name: str) -> bool:
+        return name in self.private and name not in self.inner
+
+    def uniform(self, s: form.Stmt) -> None:
+        """A statement that all threads run: for each of them where it computes with what differs between them."""
+        if isinstance(s, form.Let | form.Var | form.Assign):
+            if isinstance(s, form.Assign):
+                assert s.name in self.env
+            self.env[s.name] = self.each(s.init if isinstance(s, form.Var) else s.value)
+            return
+        for x in exprs(s):
+            assert not self.varies(x), f"a uniform statement depends on what differs between threads: {x}"
+        super().stmt(s)
+
+    def alloc(self, s: form.Alloc) -> None:
+        if s.shared:
+            assert self.thread == ALL
+            assert isinstance(s.size, form.Const)
+            self.shared_names.add(s.name)
+            self.shared = {k: v for k, v in self.shared.items() if k[0] != s.name}
+        else:
+            self.private.add(s.name)
+            if self.thread != ALL:
+                self.inner.add(s.name)
+        self.memory[s.name] = [UNSET] * self.ev(s.size)
+
+    def grid(self, s: form.For, turns: range) -> None:
+        for i in reversed(turns):
+            self.block_number, self.thread, self.inner = i, 0, {s.var}
+            self.env[s.var] = i
+            self.block(s.body)
+        self.thread = ALL
+
+    def blocks(self, s: form.For, turns: range) -> None:
+        for i in reversed(turns):
+            self.block_number, self.epoch, self.thread = i, 0, ALL
+            self.shared = {}
+            self.env[s.var] = i
+            self.block(s.body)
+
+    def share(self, s: form.For, turns: range) -> None:
+        """The turns of a loop over threads, dealt out in no special way unless there is exactly one for each thread."""
+        assert self.thread == ALL, "loops over threads do not nest"
+        exact = self.kernel.threads and turns == range(self.kernel.threads)
+        dealt: dict[int, list[int]] = {}
+        for number, i in enumerate(turns):
+            dealt.setdefault(number if exact else (7 * number + 2) % self.threads, []).append(i)
+        for thread in sorted(dealt, reverse=True):
+            for i in dealt[thread]:
+                self.thread, self.inner = thread, {s.var}
+                self.env[s.var] = i
+                self.block(s.body)
+        self.thread = ALL
+
+    # ---------------------------------------------------------------------------------------------------------------- values
+
+    def set_own(self, name: str, value: Any) -> None:
+        """A thread gives a variable of the uniform statements its own value."""
+        old = self.env[name]
+        if not isinstance(old, Varying):
+            self.env[name] = old = Varying([old] * self.threads)
+        old.values[self.thread] = value
+
+    def refs(self, x: form.Expr) -> tuple[str, ...]:
+        if id(x) not in self.names:
+            self.names[id(x)] = x, tuple(n for n in refs(x) if not n.startswith("%"))
+        return self.names[id(x)][1]
+
+    def varies(self, x: form.Expr) -> bool:
+        return any(isinstance(self.env[n], Varying) for n in self.refs(x))
+
+    def each(self, x: form.Expr) -> Any:
+        """The value of an expression in a uniform statement."""
+        if not self.varies(x):
+            return self.ev(x)
+        out = []
+        for t in range(self.threads):
+            self.thread = t
+            out.append(self.ev(x))
+        self.thread = ALL
+        return Varying(out)
+
+    def ev(self, x: form.Expr) -> Any:
+        if isinstance(x, form.Ref):
+            v = self.env[x.name]
+            return v.values[self.thread] if isinstance(v, Varying) else v
+        return super().ev(x)
+
+    def combine(self, s: form.Combine) -> None:
+        assert self.thread == ALL, "a combination that not all threads reach"
+        self.epoch += 1
+        held = []
+        for n in s.names:
+            v = self.env[n]
+            held.append(v.values if isinstance(v, Varying) else [v] * self.threads)
+        if s.fn in ("argmax", "argmin"):
+            self.env[s.names[0]], self.env[s.names[1]] = winner(s.fn, list(zip(*held, strict=True)))
+            return
+        (values,) = held
+        while len(values) > 1:
+            pairs = [joined(s.fn, self.types[s.names[0]], *values[k:k + 2]) if k + 1 < len(values) else values[k] for k in range(0, len(values), 2)]
+            values = pairs
+        self.env[s.names[0]] = values[0]
+
+    # ----------------------------------------------------------------------------------------------------------------- races
+
+    def touch(self, buffer: str, place: int, write: bool) -> None:
+        if buffer in self.readonly or buffer in self.private:
+            return
+        log = self.shared if buffer in self.shared_names else self.log
+        t = log.setdefault((buffer, place), Touched())
+        # A store in uniform statements is done by one thread, a load by all.
+        me = (self.block_number, 0 if write and self.thread == ALL else self.thread, self.epoch)
+        for other in (t.written, t.read) if write else (t.written,):
+            if other is not None:
+                assert not collides(me, other), f"a race at %{buffer}[{place}]: (block, thread, barriers) {me} {'writes' if write else 'reads'}, {other} was there"
+        if write:
+            t.written = me
+        elif t.read is None or (t.read[0] == me[0] and t.read[2] < me[2]):
+            t.read = me
+        elif t.read[0] != me[0]:
+            t.read = (MANY, MANY, me[2])
+        elif t.read[1] != me[1]:
+            t.read = (me[0], MANY, me[2])
+
+
+def collides(a: tuple[int, int, int], b: tuple[int, int, int]) -> bool:
+    """Whether two accesses of which one writes may happen at the same time: in different blocks, or by different threads without a barrier between them."""
+    return a[0] != b[0] or (a[2] == b[2] and a[1] != b[1])
+
+
+def joined(fn: str, dtype: DType, a: Any, b: Any) -> Any:
+    """Two values of a `Combine` as one."""
+    if fn in ("max", "min"):
+        return a if a != a else b if b != b else max(a, b) if fn == "max" else min(a, b)
+    if fn in ("any", "all"):
+        return (a or b) if fn == "any" else (a and b)
+    value = a + b if fn == "sum" else a * b
+    return wrap(value, dtype) if dtype.is_int else value
+
+
+def winner(fn: str, held: list[tuple[Any, int]]) -> tuple[Any, int]:
+    """The best value and its index among those of threads that have one."""
+    found = [(v, i) for v, i in held if i >= 0]
+    if not found:
+        return held[0][0], -1
+    nans = [(v, i) for v, i in found if v != v]
+    if nans:
+        return min(nans, key=lambda p: p[1])
+    best = (max if fn == "argmax" else min)(v for v, _ in found)
+    return best, min(i for v, i in found if v == best)
