@@ -225,7 +225,7 @@ class Compiled:
         `copies="allow"` makes a copy of an array that is not as contiguous as an operator asks, instead of an error."""
         if self._taken:
             for name, value in (("out", out), ("copies", copies)):
-                if name in self._taken:
+                if name in self._taken and value is not None:
                     arrays[name] = value
             out, copies = (None if "out" in self._taken else out), (None if "copies" in self._taken else copies)
         return self.run(self.bind(arrays, None, copies), out)

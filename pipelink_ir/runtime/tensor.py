@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+_FOREIGN = ("bf16", "f8e4m3", "f8e5m2")
+"""Dtypes that NumPy itself does not have."""
+
 _CARRIER = {1: "|u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 
 
@@ -92,7 +95,7 @@ class TensorView:
         if self.device != "cpu":
             raise ValueError(f"the tensor is on {self.device}; NumPy sees the memory of the CPU")
         wanted = self.dtype.numpy()
-        array = self._carrier(wanted.str if wanted.kind in "biuf" else _CARRIER[self.dtype.bytes])
+        array = self._carrier(_CARRIER[self.dtype.bytes] if self.dtype.name in _FOREIGN else wanted.str)
         return array if array.dtype == wanted else np.asarray(array).view(wanted)
 
     def _carrier(self, typestr: str) -> np.ndarray[Any, Any]:
@@ -115,17 +118,15 @@ class TensorView:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        kind = self.dtype.numpy()
-        if self.device != "cpu" or kind.kind not in "biuf" or self.size == 0:
+        if self.device != "cpu" or self.dtype.name in _FOREIGN or self.size == 0:
             raise AttributeError("__array_interface__")  # `__array__` and DLPack are left
-        return _interface(self, kind.str)
+        return _interface(self, self.dtype.numpy().str)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        kind = self.dtype.numpy()
-        if not self.device.startswith("cuda") or kind.kind not in "biuf":
+        if not self.device.startswith("cuda") or self.dtype.name in _FOREIGN:
             raise AttributeError("__cuda_array_interface__")
-        return _interface(self, kind.str)
+        return _interface(self, self.dtype.numpy().str)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         from pipelink_ir.runtime.dlpack import device_code
