@@ -34,7 +34,8 @@ SECTIONS: tuple[Section, ...] = (
         "flatten",
         # After flatten; before fuse, which would have to move dead and repeated work about.
         "simplify",
-        # fuse, derive, schedule go here, in this order.
+        # After simplify: what is dead or repeated would be fused as well. derive, schedule go behind it, in this order.
+        "fuse",
     )),
     Section("planning", (
         # assign-streams, alias-buffers (which needs to know what runs concurrently), verify-plan (last: it proves the two right).
@@ -49,7 +50,7 @@ ALIASES: dict[str, str] = {
     "validate": "resolve,infer-types,check-contracts",
     # The oracle runs what was written, graphs included: a fault of any later pass shows in a comparison with it.
     "reference": "resolve,infer-types,check-contracts",
-    "cpu": "resolve,infer-types,check-contracts,flatten,simplify",
+    "cpu": "resolve,infer-types,check-contracts,flatten,simplify,fuse",
 }
 """Names for whole pipelines, usable in `--passes` wherever a pass is; the text is what `--passes` accepts."""
 

@@ -1,0 +1,1 @@
+"""Composition of operators: what `fuse` stands on."""
