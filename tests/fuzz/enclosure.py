@@ -215,7 +215,7 @@ class _Terms:
 
 def _multiple(x: Array) -> Array:
     """Numbers whose sums are exact while they are small."""
-    return np.rint(x * 1024) == x * 1024
+    return np.asarray(np.rint(x * 1024) == x * 1024)
 
 
 def _sum(t: _Terms, mean: bool, dtype: DType, loose: bool) -> Array:

@@ -39,24 +39,24 @@ def points(values: Any) -> Array:
 
 
 def is_unknown(z: Array) -> Array:
-    return np.isnan(z.real) & ~np.isnan(z.imag)
+    return np.asarray(np.isnan(z.real) & ~np.isnan(z.imag))
 
 
 def is_nan(z: Array) -> Array:
-    return np.isnan(z.real) & np.isnan(z.imag)
+    return np.asarray(np.isnan(z.real) & np.isnan(z.imag))
 
 
 def is_point(z: Array) -> Array:
     """One value, a NaN among them."""
-    return (z.real == z.imag) & (np.signbit(z.real) == np.signbit(z.imag)) | is_nan(z)
+    return np.asarray(((z.real == z.imag) & (np.signbit(z.real) == np.signbit(z.imag))) | is_nan(z))
 
 
 def has_zero(z: Array) -> Array:
-    return (z.real <= 0) & (z.imag >= 0)
+    return np.asarray((z.real <= 0) & (z.imag >= 0))
 
 
 def has_infinity(z: Array) -> Array:
-    return np.isinf(z.real) | np.isinf(z.imag)
+    return np.asarray(np.isinf(z.real) | np.isinf(z.imag))
 
 
 # -------------------------------------------------------------------------------------------------------------------- rounding
@@ -75,9 +75,13 @@ def settled(lo: Array, hi: Array, dtype: DType, loose: bool, ulps: Array | float
         wide_low = _rounded(low - np.nan_to_num((ulps + 1) * np.spacing(np.abs(low).astype(kind)).astype(np.float64), posinf=0.0), dtype)
         wide_high = _rounded(high + np.nan_to_num((ulps + 1) * np.spacing(np.abs(high).astype(kind)).astype(np.float64), posinf=0.0), dtype)
     low, high = np.where(ulps > 0, wide_low, low), np.where(ulps > 0, wide_high, high)
-    if loose:
-        low, high = np.fmin(low, lo), np.fmax(high, hi)
-    return pack(low, high)
+    return pack(*_unrounded(low, high, lo, hi)) if loose else pack(low, high)
+
+
+def _unrounded(low: Array, high: Array, lo: Array, hi: Array) -> Ends:
+    """Rounded ends, moved out to the ends before rounding and a few of their last places more, where the two differ."""
+    out = np.where(low == lo, low, np.fmin(low, lo - 8 * np.spacing(np.abs(lo)))), np.where(high == hi, high, np.fmax(high, hi + 8 * np.spacing(np.abs(hi))))
+    return np.where(np.isinf(lo), lo, out[0]), np.where(np.isinf(hi), hi, out[1])
 
 
 def to_float(z: Array, to: DType, loose: bool) -> Array:
@@ -168,7 +172,7 @@ def _at_points(fn: str, args: Sequence[Array], dtype: DType, loose: bool) -> Arr
         # Exact, or rounded once: what the table computes in the dtype itself.
         near = np.asarray(FUNCTIONS[fn].numpy(np, *(v.astype(dtype.numpy()) for v in values))).astype(np.float64)
         wide = near if not loose or dtype is not F32 else np.asarray(FUNCTIONS[fn].numpy(np, *values))
-        out = pack(np.fmin(near, wide), np.fmax(near, wide))
+        out = pack(*_unrounded(near, near, wide, wide))
         return _both_zeros(out, args) if fn in _UNSIGNED_ZERO else out
     value = np.asarray(FUNCTIONS[fn].numpy(np, *values), np.float64)
     exact = (value == 0) | np.isinf(value)
@@ -186,7 +190,7 @@ def _at_points(fn: str, args: Sequence[Array], dtype: DType, loose: bool) -> Arr
 
 def _short(x: Array) -> Array:
     """Numbers of few digits."""
-    return (np.abs(x) < 2.0**14) & (np.rint(x * 1024) == x * 1024)
+    return np.asarray((np.abs(x) < 2.0**14) & (np.rint(x * 1024) == x * 1024))
 
 
 def _both_zeros(z: Array, args: Sequence[Array]) -> Array:
@@ -349,7 +353,7 @@ def power(a: Array, n: Array, dtype: DType, loose: bool, literal: bool) -> Array
         exact = _short(near) & (np.power(a.real, n.astype(np.float64)) == near)
         fixed = is_point(a) & ((n >= 0) & ((n <= (4 if literal else 3)) | exact) | (n.astype(np.int64) == 0) | ~np.isfinite(a.real) | (a.real == 0))
         wide = near if not loose else np.power(a.real, n.astype(np.float64))
-        out = np.where(fixed, pack(np.fmin(near, wide), np.fmax(near, wide)), out)
+        out = np.where(fixed, pack(*_unrounded(near, near, wide, wide)), out)
         # In the dtype an intermediate product may leave the range although the power does not.
         out = np.where(np.isfinite(np.maximum(np.abs(out.real), np.abs(out.imag))) | fixed, out, UNKNOWN)
         edge = (n < 0) & ~fixed & ~(np.abs(near) > 2.0**-100)

@@ -78,7 +78,9 @@ def _define(tape: Tape, op: Op, line: Line, t: Tensor, before: list[Tensor], gro
                 leaves.setdefault(other.dtype, []).extend(_earlier(tape, other, line, n))
     for other in before:
         leaves.setdefault(other.dtype, []).append(other.at(*line.place("t")))
-    own = t.at(*line.place(line.back(tape.between(1, line.lag))))
+    back = line.place(line.back(tape.between(1, line.lag)))
+    other = group[(group.index(t) + 1) % len(group)]
+    own = t.at(*back) if other is t or tape.chance(3) else f"{t.dtype}({other.at(*back)})"
     writer = Writer(tape, leaves, numbers)
     if t.dtype == "bool":
         value = f"{own} {tape.choose(('and', 'or', '==', '!='))} ({writer.text('bool', 2)})"
