@@ -206,7 +206,10 @@ class _Form:
 
 
 class _Last:
-    """The objects of the last call, held weakly, with what was read from each: whether they come again unchanged is seen without asking much."""
+    """The objects of the last call with what was read from each: whether they come again unchanged is seen without asking much.
+
+    They are not kept alive. A NumPy array is known by its number (a weak reference would forbid the caller to resize it); another array that got the same
+    number is as good if it has the same pointer, shape, strides and dtype. A torch tensor has more state, and is referred to weakly."""
 
     __slots__ = ("addresses", "copies", "decision", "entries", "items", "packed")
 
@@ -222,9 +225,9 @@ class _Last:
         items: list[tuple[Any, ...]] = []
         for name, x, address in zip(names, sources, addresses, strict=True):
             if type(x) is np.ndarray:
-                items.append((name, weakref.ref(x), cell_of(x), address, x.shape, x.strides, x.dtype))
+                items.append((name, id(x), np.ndarray, cell_of(x), address, x.shape, x.strides, x.dtype))
             elif is_torch(x):
-                items.append((name, weakref.ref(x), None, address, x.shape, x.stride(), x.untyped_storage().nbytes()))
+                items.append((name, id(x), None, weakref.ref(x), address, x.shape, x.stride(), x.untyped_storage().nbytes()))
             else:
                 return None
         return cls(tuple(items), addresses.copy(), decision, packed, entries, copies)
@@ -234,14 +237,13 @@ class _Last:
         if len(given) != len(self.items):
             return False
         try:
-            for name, ref, cell, address, shape, steps, held in self.items:
+            for name, number, kind, cell, address, shape, steps, held in self.items:
                 x = given[name]
-                if x is not ref():
-                    return False
-                if cell is not None:
-                    if cell.value != address or x.shape != shape or x.strides != steps or x.dtype is not held:
+                if kind is None:
+                    if (x is not cell() or x.data_ptr() != address or x.shape != shape or x.stride() != steps or x.untyped_storage().nbytes() != held
+                            or x.requires_grad):
                         return False
-                elif x.data_ptr() != address or x.shape != shape or x.stride() != steps or x.untyped_storage().nbytes() != held or x.requires_grad:
+                elif id(x) != number or type(x) is not kind or cell.value != address or x.shape != shape or x.strides != steps or x.dtype is not held:
                     return False
         except (KeyError, RuntimeError):
             return False

@@ -25,7 +25,7 @@ class _Slow:
     @property
     def value(self) -> int:
         array = self.array()
-        return -1 if array is None else slow_pointer(array)
+        return -1 if array is None else slow_pointer(array)  # nobody's address: it is looked at anew
 
 
 def slow_pointer(array: Any) -> int:
