@@ -352,7 +352,8 @@ class Builder:
             more = self.once(clauses)
             span = Span(self.source, c[0][0].span.start, clauses[-1].span.end)
             return nodes.Node(c[0], c[2].value[1:], c[4], attrs, more.get("on"), more.get("as"), more.get("after", ()), more.get("plan"),
-                              more.get("reason"), more.get("loc"), span=span, op_span=self.at(c[2]))
+                              more.get("reason"), more.get("loc"), span=span, op_span=self.at(c[2]),
+                              label_span=next((clause.span for clause in clauses if clause.name == "as"), None))
         return nodes.Node(c[0], c[2].value[1:], c[4], attrs, span=Span(self.source, c[0][0].span.start, c[-1].end_pos), op_span=self.at(c[2]))
 
     def alias(self, c: Children) -> nodes.Alias:

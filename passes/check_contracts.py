@@ -13,15 +13,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir import contracts
-from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
+from pipelink_ir.ir.diagnostics import Note, Report
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.nodes import Alias, Device, Edge, IntLit, Items, Module, Node, Operator, Pack, Pipeline, Section, Setting, Target
-from pipelink_ir.ir.source import Span
-from pipelink_ir.ir.targets import Arch, known_archs, parse_arch, requirements
+from pipelink_ir.ir.nodes import Alias, Device, Edge, Module, Node, Operator, Pipeline, Setting, Target
+from pipelink_ir.ir.targets import Arch, arch_help, lacks, parse_arch, requirements
 from pipelink_ir.passes.contracts.edges import EdgeCheck, Fact, declared_range, device_name, promises_of
+from pipelink_ir.passes.contracts.plan import check_events
 from pipelink_ir.passes.contracts.ranges import UNKNOWN, Interval, of_dtype, result_ranges
 from pipelink_ir.passes.infer.operator import typed_operator
+from pipelink_ir.passes.infer.text import written
 from pipelink_ir.passes.manager import register_pass
+from pipelink_ir.passes.scopes import consumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class _Check:
     builds: list[_Build] = field(default_factory=list)
     graphs: dict[tuple[object, ...], tuple[Fact, ...]] = field(default_factory=dict)
     ranges: dict[tuple[object, ...], dict[str, Interval]] = field(default_factory=dict)
-    built: set[str] = field(default_factory=set)
+    built: set[tuple[str, Arch]] = field(default_factory=set)
 
     def run(self) -> None:
         self.operators = {o.name: o for o in self.module.operators}
@@ -78,15 +80,16 @@ class _Check:
         found = next((s for s in t.settings if s.key == "arch"), None)
         for s in t.settings:
             if s.key != "arch":
-                self.report.error("target", s.key_span, f"a target has no key '{s.key}'", (), did_you_mean(s.key, ["arch"]) or "its key is 'arch'")
+                self.report.error("target", s.key_span, f"a target has no key '{s.key}'", (), f"write 'target @{t.name} {{ arch = … }}'")
         if found is None:
-            self.report.error("target", t.name_span, f"the target '@{t.name}' does not say its 'arch'", (), f"write 'target @{t.name} {{ arch = sm_90 }}'")
+            if not t.settings:
+                self.report.error("target", t.name_span, f"the target '@{t.name}' does not say its 'arch'", (),
+                                  f"write 'target @{t.name} {{ arch = sm_90 }}'")
             return None
         name = contracts.describe(found.value).strip('"')
         arch = parse_arch(name)
         if arch is None:
-            self.report.error("target", found.span, f"'{name}' is no architecture that can be compiled for", (),
-                              did_you_mean(name, known_archs()) or f"known are {', '.join(known_archs())}")
+            self.report.error("target", found.span, f"'{name}' is no architecture that can be compiled for", (), arch_help(name))
         return arch
 
     # --------------------------------------------------------------------------------------------------------- scopes
@@ -95,7 +98,7 @@ class _Check:
         facts = {o.name: Fact(o.name, o.span, None, range=of_dtype(DTYPES[o.type.dtype]) if o.type.dtype in DTYPES else UNKNOWN) for o in p.inputs}
         self._device(p.device)
         self._nodes(p.nodes, facts, p.device)
-        self._events(p)
+        check_events(p.nodes, self.report)
 
     def _nodes(self, nodes: tuple[Node | Alias, ...], facts: dict[str, Fact], device: Device | None) -> None:
         for n in nodes:
@@ -105,22 +108,23 @@ class _Check:
             op = self.operators[n.op]
             where = n.device or device
             self._device(n.device)
-            args: list[Fact] = []
-            for operand, a in zip(op.operands, _edges(n), strict=True):
-                fact = facts[a.name]
-                EdgeCheck(op, operand.name, fact, a.span, where, self.report).run()
-                args.append(fact)
-            self._buildable(op, n)
-            for e, fact in zip(n.results, self._results(op, args, n, where), strict=True):
-                facts[e.name] = replace(fact, name=e.name, made=e.span, device=where)
+            edges = tuple(consumed(n))
+            args = [facts[e.name] for e in edges]
+            for operand, fact, e in zip(op.operands, args, edges, strict=True):
+                EdgeCheck(op, operand.name, fact, e.span, where, self.report).run()
+            self._buildable(op, n, where)
+            for e, fact in zip(n.results, self._results(op, args, edges, where), strict=True):
+                facts[e.name] = replace(fact, name=e.name, made=e.span, entered=())
 
-    def _results(self, op: Operator, args: list[Fact], n: Node, device: Device | None) -> tuple[Fact, ...]:
+    def _results(self, op: Operator, args: list[Fact], edges: tuple[Edge, ...], device: Device | None) -> tuple[Fact, ...]:
         given = {o.name: declared_range(_scoped(op, o.name)) or f.range for o, f in zip(op.operands, args, strict=True)}
         if op.graph is not None:
-            key = (op.name, tuple(given.values()), tuple(tuple(sorted((k, s.span.start) for k, s in f.promises.items())) for f in args), device)
+            key = (op.name, tuple(given.values()), tuple((f.device, f.maker is None, *sorted((k, s.span.start) for k, s in f.promises.items())) for f in args),
+                   device)
             inner = self.graphs.get(key)
             if inner is None:
-                facts = {o.name: replace(f, range=given[o.name]) for o, f in zip(op.operands, args, strict=True)}
+                facts = {o.name: replace(f, range=given[o.name], entered=(*f.entered, (e.span, op.name)))
+                         for o, f, e in zip(op.operands, args, edges, strict=True)}
                 self._nodes(op.graph.nodes, facts, device)
                 inner = self.graphs[key] = tuple(facts[r.name] for r in op.results)
             return tuple(self._own(op, r.name, f) for r, f in zip(op.results, inner, strict=True))
@@ -128,7 +132,7 @@ class _Check:
         ranges = self.ranges.get(call)
         if ranges is None:
             ranges = self.ranges[call] = result_ranges(typed_operator(op), given) if op.compute is not None else {}
-        return tuple(self._own(op, r.name, Fact(r.name, n.span, op, range=ranges.get(r.name, UNKNOWN))) for r in op.results)
+        return tuple(self._own(op, r.name, Fact(r.name, r.span, op, range=ranges.get(r.name, UNKNOWN), device=device)) for r in op.results)
 
     @staticmethod
     def _own(op: Operator, result: str, fact: Fact) -> Fact:
@@ -150,54 +154,49 @@ class _Check:
                           [Note("a target", b.declared.span) for b in self.builds if b.declared is not None],
                           "place the node on 'cpu', or declare a target with a CUDA architecture")
 
-    def _buildable(self, op: Operator, n: Node) -> None:
+    def _placed(self, b: _Build, device: Device | None) -> bool:
+        """Whether a node with this device is built for a target: one on the CPU is not built for a GPU, one on a target for that alone."""
+        if device is None or self.options.targets:
+            return True
+        if device.kind == "target":
+            return b.declared is not None and b.declared.name == device.name
+        return (b.arch.kind == "cuda") == (device.kind == "cuda")
+
+    def _buildable(self, op: Operator, n: Node, device: Device | None) -> None:
         """Whether every target can have this operator, by itself or through a downgrade clause."""
-        if op.name in self.built:
+        for b in self.builds:
+            if (op.name, b.arch) in self.built or not self._placed(b, device):
+                continue
+            self.built.add((op.name, b.arch))
+            notes = [Note(f"the target '@{b.declared.name}'", b.declared.span)] if b.declared is not None else []
+            policy = next((d for d in op.downgrades if parse_arch(d.target) == b.arch), None)
+            if policy is None:
+                self._without_policy(op, n, b, notes)
+            elif policy.settings is None:
+                self.report.error("downgrade", n.op_span, f"'@{written(op.name)}' is unsupported on {b.arch}", [Note("it says so here", policy.span), *notes],
+                                  f"drop the target, or give a policy for {b.arch}")
+
+    def _without_policy(self, op: Operator, n: Node, b: _Build, notes: list[Note]) -> None:
+        name = f"'@{written(op.name)}'"
+        if b.arch.kind != "cuda" and op.compute is None and op.graph is None and op.kernel is not None:
+            self.report.error("arch", n.op_span, f"{name} is a CUDA kernel alone, but is built for {b.arch}", [Note("the kernel", op.kernel.span), *notes],
+                              f"add a 'compute' that says what it means to {name}, or drop the target")
             return
-        self.built.add(op.name)
         found = contracts.setting(op, "compile", "arch")
         needs = requirements(found.setting.value) if found is not None else None
-        for b in self.builds:
-            policy = next((d for d in op.downgrades if parse_arch(d.target) == b.arch), None)
-            notes = [Note(f"the target '@{b.declared.name}'", b.declared.span)] if b.declared is not None else []
-            if policy is not None and policy.settings is None:
-                self.report.error("downgrade", n.op_span, f"'@{op.name}' is unsupported on {b.arch}", [Note("it says so here", policy.span), *notes],
-                                  f"drop the target, or give a policy for {b.arch}")
-            elif policy is None and needs is not None and not any(r.admits(b.arch) for r in needs):
-                assert found is not None
-                wanted = contracts.describe(found.setting.value).strip('"')
-                self.report.error("arch", n.op_span, f"'@{op.name}' needs {wanted}, but is built for {b.arch}",
-                                  [Note("it asks for it here", found.setting.span), *notes],
-                                  f"add 'downgrade {b.arch} {{ dtype = … }}' to '@{op.name}', or drop the target")
-
-    # ----------------------------------------------------------------------------------------------------------- plans
-
-    def _events(self, p: Pipeline) -> None:
-        """A `wait` needs somebody who records the event."""
-        recorded: dict[int, Span] = {}
-        for n in p.nodes:
-            for s in _plan(n, "record"):
-                for v in s.value.items if isinstance(s.value, Items) else (s.value,):
-                    if isinstance(v, IntLit):
-                        recorded[v.value] = s.span
-        for n in p.nodes:
-            for s in _plan(n, "wait"):
-                for v in s.value.items if isinstance(s.value, Items) else (s.value,):
-                    if isinstance(v, IntLit) and v.value not in recorded:
-                        known = ", ".join(map(str, sorted(recorded))) or "none"
-                        self.report.error("dependency", s.span, f"nobody records event {v.value}", (),
-                                          f"recorded are {known}; add 'record = {v.value}' to the node it waits for")
-
-
-def _edges(n: Node) -> tuple[Edge, ...]:
-    return tuple(e for a in n.args for e in (a.items if isinstance(a, Pack) else (a,)))
+        if found is not None and needs is not None and not any(r.admits(b.arch) for r in needs):
+            wanted = contracts.describe(found.setting.value).strip('"')
+            self.report.error("arch", n.op_span, f"{name} needs {wanted}, but is built for {b.arch}", [Note("it asks for it here", found.setting.span), *notes],
+                              f"add 'downgrade {b.arch} {{ dtype = … }}' to {name}, or drop the target")
+            return
+        listed = contracts.setting(op, "compile", "library")
+        names = contracts.words(listed.setting.value) if listed is not None else []
+        missing = [m for m in (lacks(b.arch, w) for w in names) if m is not None]
+        if listed is not None and b.arch.kind == "cuda" and names and len(missing) == len(names):
+            self.report.error("library", n.op_span, f"{name} runs on {', '.join(names)} alone, but is built for {b.arch}: {missing[0]}",
+                              [Note("its libraries", listed.setting.span), *notes], "add 'generated' to the list, the compiler's own code, or drop the target")
 
 
 def _scoped(op: Operator, operand: str) -> Setting | None:
     found = contracts.setting(op, "semantic", "range", operand)
     return found.setting if found is not None and found.scoped else None
-
-
-def _plan(n: Node | Alias, key: str) -> list[Setting]:
-    plan: Section | None = n.plan if isinstance(n, Node) else None
-    return [s for s in plan.entries if isinstance(s, Setting) and s.key == key] if plan is not None else []

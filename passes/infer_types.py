@@ -41,6 +41,8 @@ from pipelink_ir.ir.nodes import (
 from pipelink_ir.ir.prover import Facts, equal
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import deep, names_in, substitute, walk
+from pipelink_ir.passes.contracts.batch import check_graph_batch
+from pipelink_ir.passes.contracts.inplace import check_graph_inplace
 from pipelink_ir.passes.infer.attributes import Values, values_of
 from pipelink_ir.passes.infer.binding import binding_of, existence
 from pipelink_ir.passes.infer.calls import Argument, Given, Match, Matcher, result_type
@@ -106,9 +108,10 @@ class _Inference:
         self.frames = 0
 
     def run(self) -> Module:
-        for op in self.module.operators:
-            check_operator(op, self.report)
         check_rings(self.operators, self.report)
+        self.report.stop_if_failed()
+        for op in self.module.operators:
+            check_operator(op, self.operators, self.report)
         self.report.stop_if_failed()
         self._check_graphs()
         self.report.stop_if_failed()
@@ -360,7 +363,10 @@ class _Inference:
 
         def check(op: Operator, example: Operator, report: Report) -> None:
             apart.report = report
-            apart._graph(example)
+            inferred = apart._graph(example)
+            if inferred is not None:
+                check_graph_batch(inferred, apart.used, report)
+                check_graph_inplace(inferred, apart.used, report)
 
         for op in self.module.operators:
             if op.graph is not None and not self.report.failed:

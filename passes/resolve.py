@@ -20,7 +20,7 @@ import pipelink_ir
 from pipelink_ir.ir.diagnostics import Note, ProgramError, Report, did_you_mean
 from pipelink_ir.ir.nodes import Graph, Import, Module, Node, Operator, Pipeline, Target
 from pipelink_ir.passes.manager import register_pass
-from pipelink_ir.passes.scopes import check_scope, check_unique
+from pipelink_ir.passes.scopes import check_device, check_scope, check_unique
 
 BUILTINS = ("std.copy", "std.cast", "std.quantize", "std.dequantize")
 """Operators that need no import; they stand in `std/core.plir`."""
@@ -80,7 +80,7 @@ class _Loader:
         for item in module.imports:
             self.stack.append((key, item))
             found = self._import(item, module.path)
-            if found is not None:
+            if found is not None and all(f is not found for f in file.imports):
                 file.imports.append(found)
             self.stack.pop()
         return file
@@ -186,6 +186,7 @@ class _Linker:
 
     def _pipeline(self, pipeline: Pipeline) -> Pipeline:
         check_unique((*pipeline.params, *pipeline.results), "'{}'", self.report)
+        check_device(pipeline.device, self._devices(self.main), self.report)
         nodes = check_scope(pipeline.nodes, pipeline, lambda n: self._lookup(self.main, n), self.report, self._devices(self.main))
         return pipeline if nodes is pipeline.nodes else replace(pipeline, nodes=nodes)
 

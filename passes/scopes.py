@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
-from pipelink_ir.ir.nodes import Alias, Attribute, Edge, Node, Operator, Pack, Pipeline, Setting
+from pipelink_ir.ir.nodes import Alias, Attribute, Device, Edge, Node, Operator, Pack, Pipeline, Setting
 
 Lookup = Callable[[Node], tuple[str, Operator] | None]
 Item = Node | Alias
@@ -71,15 +71,29 @@ def _check_definitions(nodes: Sequence[Item], inputs: dict[str, Any], report: Re
         if isinstance(item, Node) and item.label is not None:
             before = labels.setdefault(item.label, item)
             if before is not item:
-                report.error("duplicate", item.span, f"the label '{item.label}' is used twice", [Note("first here", before.span)],
-                             "give one of the two another label")
+                report.error("duplicate", item.label_span or item.span, f"the label '{item.label}' is used twice",
+                             [Note("first here", before.label_span or before.span)], "give one of the two another label")
     return made
 
 
+def check_device(device: Device | None, targets: set[str], report: Report) -> None:
+    """A device is `cpu`, `cuda:N` or a declared target."""
+    if device is None or device.kind == "cuda" or (device.kind == "cpu" and device.index == 0):
+        return
+    if device.kind == "target":
+        if device.name not in targets:
+            report.error("device", device.span, f"no target is called '@{device.name}'", (),
+                         did_you_mean(device.name or "", targets, "@") or f"declare it: target @{device.name} {{ arch = sm_90 }}")
+        return
+    meant = "cpu" if device.kind == "cpu" else f"cuda:{device.index}" if device.kind.lower() in ("gpu", "nvidia", "dev", "device", "cud") else None
+    what = "there is one 'cpu'" if device.kind == "cpu" else f"there is no device '{device.kind}'"
+    declared = device.kind in targets
+    report.error("device", device.span, what, (), f"write '@{device.kind}'" if declared else f"write '{meant}'" if meant
+                 else "devices are 'cpu', 'cuda:N' and declared targets, '@t4'")
+
+
 def _check_node(node: Node, found: tuple[str, Operator] | None, report: Report, targets: set[str]) -> None:
-    if node.device is not None and node.device.kind == "target" and node.device.name not in targets:
-        report.error("device", node.device.span, f"no target is called '@{node.device.name}'", (),
-                     did_you_mean(node.device.name or "", targets, "@") or f"declare it: target @{node.device.name} {{ arch = sm_90 }}")
+    check_device(node.device, targets, report)
     if found is None:
         return
     op = found[1]
@@ -129,15 +143,16 @@ def _check_reads(nodes: Sequence[Item], owner: Operator | Pipeline, inputs: dict
             _check_edge(edge, known, report)
     whose = "pipeline" if isinstance(owner, Pipeline) else "operator"
     for result in owner.results:
-        if result.name not in made:
-            help = f"write '%{result.name} = …'" + (" (an input is handed on by '@std.copy')" if result.name in inputs else "")
-            report.error("result", result.span, f"the {whose} '@{owner.name}' never assigns its result '%{result.name}'", (), help)
+        # A result with the name of an input is a second definition, and reported as such.
+        if result.name not in made and result.name not in inputs:
+            report.error("result", result.span, f"the {whose} '@{owner.name}' never assigns its result '%{result.name}'", (),
+                         f"write '%{result.name} = …'")
         read.add(result.name)
     if not isinstance(owner, Pipeline):
         return
     for name, operand in inputs.items():
         if name not in read:
-            report.warning("name", operand.span, f"nothing reads the input '%{name}'")
+            report.warning("name", operand.span, f"nothing reads the input '%{name}'", (), "give it to a node, or take it out of the signature")
     for item in nodes:
         edges = produced(item)
         # A node is there for one of its results; only those that nobody reads at all are worth a word.
@@ -145,7 +160,7 @@ def _check_reads(nodes: Sequence[Item], owner: Operator | Pipeline, inputs: dict
             continue
         for edge in edges:
             if edge.name not in read:
-                report.warning("result", edge.span, f"nothing reads '%{edge.name}'")
+                report.warning("result", edge.span, f"nothing reads '%{edge.name}'", (), "drop the node, or make the edge a result of the pipeline")
 
 
 def _check_edge(edge: Edge, known: set[str], report: Report) -> None:
@@ -176,6 +191,12 @@ def order(nodes: Sequence[Item], made: dict[str, int] | None = None) -> tuple[li
             if missing[u] == 0:
                 heapq.heappush(ready, u)
     return done, [i for i in range(len(nodes)) if missing[i] > 0]
+
+
+def needs_of(nodes: Sequence[Item]) -> list[set[int]]:
+    """For each item the indices of those that it waits for, by data or by `after`."""
+    made = {e.name: i for i, item in enumerate(nodes) for e in produced(item)}
+    return [_needs(item, made) for item in nodes]
 
 
 def _needs(item: Item, made: dict[str, int]) -> set[int]:

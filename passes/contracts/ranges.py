@@ -26,6 +26,15 @@ class Interval:
     def within(self, other: Interval) -> bool:
         return other.lo <= self.lo and self.hi <= other.hi
 
+    def meets(self, other: Interval) -> bool:
+        """Whether it lies in `other` but for what rounding may add."""
+        slack = 1e-6 * max((abs(b) for b in (other.lo, other.hi) if math.isfinite(b)), default=0)
+        return other.lo - slack <= self.lo and self.hi <= other.hi + slack
+
+    def misses(self, other: Interval) -> bool:
+        """Whether a bound that is attained lies outside `other`."""
+        return not Interval(self.lo if self.lo_hit else other.lo, self.hi if self.hi_hit else other.hi).meets(other)
+
     def join(self, other: Interval) -> Interval:
         """Both; a bound is attained if the side that gives it attains it."""
         lo, hi = min(self.lo, other.lo), max(self.hi, other.hi)
@@ -192,7 +201,9 @@ def _mul(a: Interval, b: Interval) -> Interval:
 
 def _div(a: Interval, b: Interval) -> Interval:
     if b.constant is not None and b.constant != 0:
-        return _mul(a, Interval(1 / b.constant, 1 / b.constant, True, True))
+        k = b.constant
+        scaled = Interval(a.lo / k, a.hi / k, a.lo_hit, a.hi_hit)
+        return scaled if k > 0 else Interval(scaled.hi, scaled.lo, a.hi_hit, a.lo_hit)
     if b.lo > 0 or b.hi < 0:
         ends = [x / y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
         return UNKNOWN if any(map(math.isnan, ends)) else Interval(min(ends), max(ends))

@@ -1,7 +1,7 @@
 """An operator checked for itself, for all its sizes, whether somebody calls it or not."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice, product
 
@@ -11,6 +11,7 @@ from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Attribute, Dots, Dynamic, Expr, IntLit, Name, Operand, Operator, TensorType
 from pipelink_ir.ir.walk import walk
 from pipelink_ir.passes.contracts.declaration import check_declaration
+from pipelink_ir.passes.contracts.promises import check_promises
 from pipelink_ir.passes.infer.adjoint import check_gradient
 from pipelink_ir.passes.infer.foreign import WORDS, dtype_help
 from pipelink_ir.passes.infer.operator import infer_operator, keep_typed
@@ -20,8 +21,9 @@ SAMPLES = 16
 """In how many ways an operator is tried before it is said to be at fault."""
 
 
-def check_operator(op: Operator, report: Report) -> None:
-    """Report everything that is wrong with an operator whatever the call. Operators of the standard library are checked by its tests."""
+def check_operator(op: Operator, operators: Mapping[str, Operator], report: Report) -> None:
+    """Report everything that is wrong with an operator whatever the call; `operators` are all there are. Those of the standard library are checked by its
+    tests."""
     if op.span.source.path.startswith("std/"):
         return
     before = len(report.diagnostics)
@@ -29,7 +31,7 @@ def check_operator(op: Operator, report: Report) -> None:
     if op.compute is None and op.graph is None and op.kernel is None:
         report.error("result", op.name_span, f"'@{op.name}' says nothing of what its results are", (),
                      "add 'compute { … }', 'graph { … }' or 'kernel cuda \"file.cu\" { … }'")
-    check_declaration(op, report)
+    check_declaration(op, operators, report)
     if any(d.severity == "error" for d in report.diagnostics[before:]) or op.compute is None:
         return
     binding = next(samples(op))
@@ -38,13 +40,16 @@ def check_operator(op: Operator, report: Report) -> None:
         typed = infer_operator(op, report, generic=True)
         if typed is not None:
             keep_typed(op, typed)
+            check_promises(typed, report)
             check_gradient(op, op, report)
         return
     try_samples(op, report, _check_sample)
 
 
 def _check_sample(op: Operator, example: Operator, report: Report) -> None:
-    if infer_operator(example, report, generic=True) is not None:
+    typed = infer_operator(example, report, generic=True)
+    if typed is not None:
+        check_promises(typed, report)
         check_gradient(op, example, report)
 
 

@@ -132,7 +132,7 @@ def specialise(op: Operator, binding: Binding, name: str) -> Operator:
             pieces += defines
         else:
             params.append(replace(p, type=_type(p.type, rw)))
-    sections = tuple(_section(s, rw) for s in op.sections)
+    sections = tuple(_section(s, rw, packed) for s in op.sections)
     if packed:
         sections = (*sections, *_scope_borders(op, packed, rw))
     results = tuple(replace(r, type=_type(r.type, rw)) for r in op.results)
@@ -232,13 +232,20 @@ def _settings(settings: tuple[Setting, ...], rw: _Rewrite) -> tuple[Setting, ...
     return tuple(replace(s, value=_value(s.value, rw)) for s in settings)
 
 
-def _section(section: Section, rw: _Rewrite) -> Section:
+def _section(section: Section, rw: _Rewrite, packed: dict[str, Packed]) -> Section:
     entries: list[Setting | Scoped] = []
     for e in section.entries:
-        if isinstance(e, Scoped):
-            entries.append(replace(e, settings=_settings(e.settings, rw)))
-        else:
+        if not isinstance(e, Scoped):
             entries.append(replace(e, value=_value(e.value, rw)))
+            continue
+        settings = tuple(s for s in _settings(e.settings, rw) if not (isinstance(s.value, Read) and s.value.tensor in packed))
+        if e.tensor in packed:
+            # What is asked of a packed operand is asked of each part; its border is that of the local which stands for it.
+            asked = tuple(s for s in settings if s.key != "border")
+            entries += [replace(e, tensor=f"{e.tensor}.{k}", settings=asked) for k in range(len(packed[e.tensor].parts)) if asked]
+            settings = tuple(s for s in settings if s.key == "border")
+        if settings:
+            entries.append(replace(e, settings=settings))
     return replace(section, entries=tuple(entries))
 
 

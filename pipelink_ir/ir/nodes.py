@@ -354,6 +354,7 @@ class Node:
     types: tuple[TensorType, ...] = field(default=(), compare=False, repr=False)
     span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
     op_span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
+    label_span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

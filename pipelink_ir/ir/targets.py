@@ -4,6 +4,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from pipelink_ir.ir.diagnostics import did_you_mean
 from pipelink_ir.ir.nodes import Expr, Items, Name, Text, Value
 
 KNOWN_SM = (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 103, 107, 110, 120, 121)
@@ -14,6 +15,9 @@ LIBRARIES = {
     "nccl": "collectives of NVIDIA", "cusparselt": "sparse matrix products of NVIDIA", "cufft": "Fourier transforms of NVIDIA",
 }
 """Libraries that `library` may name."""
+
+SINCE = {"cusparselt": 80}
+"""Libraries that older devices do not have, with the first architecture that does."""
 
 TOOLCHAINS = ("nvrtc", "nvcc", "hiprtc")
 
@@ -41,6 +45,27 @@ def parse_arch(name: str) -> Arch | None:
 def known_archs() -> list[str]:
     """Names for messages."""
     return [*(f"sm_{n}" for n in KNOWN_SM if n >= 75), "cpu", "reference"]
+
+
+def arch_help(name: str) -> str:
+    """The help for a name that is no architecture: what is meant if that can be guessed, and all there are."""
+    listed = f"known are {', '.join(known_archs())}"
+    digits = re.search(r"(?:sm|compute|sm_|compute_)?_?([0-9OolI]{2,3})([af]?)\b", name)
+    meant = f"sm_{digits[1].translate(str.maketrans('OolI', '0011'))}{digits[2]}" if digits else ""
+    if meant != name and parse_arch(meant) is not None:
+        return f"did you mean '{meant}'? {listed}"
+    near = did_you_mean(name, known_archs())
+    return f"{near} {listed}" if near else listed
+
+
+def lacks(arch: Arch, library: str) -> str | None:
+    """Why a device does not have a library; None if it has."""
+    if library == "generated" or library not in LIBRARIES:
+        return None
+    if arch.kind != "cuda":
+        return f"'{library}' is for NVIDIA devices, {arch} does not have it"
+    since = SINCE.get(library, 0)
+    return f"'{library}' begins with sm_{since}, {arch} does not have it" if arch.sm < since else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,7 @@
 """The programs of this folder on both backends, against the results beside them, and the faulty ones against their markers."""
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import io
-import types
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +10,14 @@ import pytest
 
 import pipelink_ir
 from pipelink_ir.runtime.compile import read
+from tests.faulty.checker import faults
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = sorted(p.stem for p in HERE.glob("*.plir"))
 
 
 def _load(name: str) -> Any:
-    """One of the two scripts beside the programs: what they say holds, holds."""
+    """A script beside the programs: what it says holds, holds."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -46,28 +44,6 @@ def test_results(name: str, target: str) -> None:
     assert not wrong
 
 
-class _InProcess:
-    """Stands in for `subprocess` in `check_bad.py`: the command without the cost of starting Python."""
-
-    TimeoutExpired = TimeoutError
-
-    @staticmethod
-    def run(command: list[str], **_: Any) -> Any:
-        from pipelink_ir.cli.main import main
-        out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = main(command)
-        out.flush()
-        err.flush()
-        return types.SimpleNamespace(returncode=code, stdout=out.buffer.getvalue(), stderr=err.buffer.getvalue())
-
-
-def _bad_checker() -> Any:
-    module = _load("check_bad")
-    module.subprocess = _InProcess
-    return module
-
-
 BAD = sorted((HERE / "bad").glob("*.plir"))
 
 
@@ -77,12 +53,12 @@ def test_faulty_programs_are_here() -> None:
 
 @pytest.mark.parametrize("path", BAD, ids=lambda p: p.stem)
 def test_faults_are_found(path: Path) -> None:
-    assert not _bad_checker().check(str(path), [], False, 30)
+    assert not faults(path)
 
 
 @pytest.mark.parametrize("path", sorted((HERE / "good").glob("*.plir")), ids=lambda p: p.stem)
 def test_nothing_is_reported(path: Path) -> None:
-    assert not _bad_checker().check(str(path), [], True, 30)
+    assert not faults(path, good=True)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
