@@ -5,6 +5,7 @@ call (a copy of an array that is not dense) makes entries of the same kind. `--e
 """
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -68,8 +69,8 @@ def _inserted(n: Node) -> Entry:
     head, colon, tail = n.reason.partition(":") if n.reason else ("", "", "")
     kind = head.strip() if colon and head.strip() in KINDS else None
     reason = tail.strip() if kind else n.reason or ""
-    made = ", ".join(f"'%{r.name}'" for r in n.results)
-    return Entry(kind or _OF_OPERATOR.get(n.op, "other"), f"{made} = '@{n.op}'", reason, _bytes(n.types), n.loc or n.op_span)
+    made, op = ", ".join(f"'%{r.name}'" for r in n.results), re.sub(r"(\.\d+)+$", "", n.op)  # `std.cast.2` is a cast specialised to its call
+    return Entry(kind or _OF_OPERATOR.get(op, "other"), f"{made} = '@{op}'", reason, _bytes(n.types), n.loc or n.op_span)
 
 
 def _bytes(types: Sequence[TensorType]) -> str:

@@ -56,7 +56,9 @@ def watched(contracts: Module, laid_out: Module, name: str) -> Watched:
         if isinstance(n, Alias) and n.of.name in types:
             types[n.name.name] = types[n.of.name]
     inputs, results = {o.name for o in pipeline.inputs}, {r.name for r in pipeline.results}
-    watches = tuple(w for w in found if w.edge in types or w.edge in inputs)
+    # In the order in which values come about, so that the first fault told is the first that happened; whoever made it is told before who asks.
+    order = {name: k for k, name in enumerate([*sorted(inputs), *types])}
+    watches = tuple(sorted((w for w in found if w.edge in order), key=lambda w: (order[w.edge], w.asked)))
     more = tuple(Operand(e, types[e], span=pipeline.name_span) for e in dict.fromkeys(w.edge for w in watches) if e not in inputs and e not in results)
     wider = replace(pipeline, results=(*pipeline.results, *more))
     module = replace(laid_out, items=tuple(wider if i is pipeline else i for i in laid_out.items))
