@@ -241,7 +241,8 @@ class _Inference:
                 continue
             unknown = next((n for n in walk(want) if isinstance(n, Name) and n.name not in dims), None)
             if unknown is not None:
-                self.report.error("name", unknown.span, f"the dimension '{unknown.name}' of '%{r.name}' is in no input", (), did_you_mean(unknown.name, dims))
+                self.report.error("name", unknown.span, f"the dimension '{unknown.name}' of '%{r.name}' is in no input", (),
+                                  did_you_mean(unknown.name, dims) or f"it is {show(got)}: declare it {show_type(made.type)}")
                 return
             wanted = substitute(want, frame.known)
             if equal(wanted, got, frame.facts):

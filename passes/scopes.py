@@ -23,6 +23,12 @@ def check_unique(items: Iterable[Any], what: str, report: Report) -> None:
                          "give one of the two another name")
 
 
+def listed(names: Iterable[str], lead: str, sigil: str = "%") -> str | None:
+    """The first names there are, as a help where none is near."""
+    shown = sorted(names)[:8]
+    return lead + ", ".join(sigil + n for n in shown) if shown else None
+
+
 def produced(item: Item) -> tuple[Edge, ...]:
     """The edges that an item makes."""
     return (item.name,) if isinstance(item, Alias) else item.results
@@ -122,7 +128,7 @@ def check_attributes(attrs: tuple[Setting, ...], op: Operator, node: Node, repor
     for setting in attrs:
         first = given.setdefault(setting.key, setting)
         if first is not setting:
-            report.error("duplicate", setting.key_span, f"'{setting.key}' is given twice", [Note("first here", first.span)])
+            report.error("duplicate", setting.key_span, f"'{setting.key}' is given twice", [Note("first here", first.span)], "keep one of the two")
         if setting.key not in known:
             report.error("attribute", setting.span, f"'@{op.name}' has no attribute '{setting.key}'", [declared],
                          did_you_mean(setting.key, known) or (f"its attributes are {', '.join(known)}" if known else "it has no attributes"))
@@ -165,7 +171,7 @@ def _check_reads(nodes: Sequence[Item], owner: Operator | Pipeline, inputs: dict
 
 def _check_edge(edge: Edge, known: set[str], report: Report) -> None:
     if edge.name not in known:
-        report.error("name", edge.span, f"there is no edge '%{edge.name}'", (), did_you_mean(edge.name, known, "%"))
+        report.error("name", edge.span, f"there is no edge '%{edge.name}'", (), did_you_mean(edge.name, known, "%") or listed(known, "edges here are "))
 
 
 def order(nodes: Sequence[Item], made: dict[str, int] | None = None) -> tuple[list[int], list[int]]:

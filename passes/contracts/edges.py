@@ -151,8 +151,10 @@ class EdgeCheck:
         if need != have:
             convert = {("srgb", "linear"): "decode it first, as '@srgb_to_linear' of std.image does",
                        ("linear", "srgb"): "encode it first, as '@linear_to_srgb' of std.image does"}
-            self._error("color", asked, f"'%{self.fact.name}' is {have}", f"{self.name} asks for {need} {self.as_operand}",
-                        convert.get((have, need), f"convert '%{self.fact.name}' from {have} to {need} first"))
+            help = convert.get((have, need), f"convert '%{self.fact.name}' from {have} to {need} first")
+            if any(contracts.describe(s.value) == have for r in self.op.results if (s := promises_of(self.op, r.name).get("color")) is not None):
+                help = f"leave this node out: '%{self.fact.name}' is {have} already"
+            self._error("color", asked, f"'%{self.fact.name}' is {have}", f"{self.name} asks for {need} {self.as_operand}", help)
 
     def finite(self) -> None:
         asked, promise = self._asked("semantic", "finite"), self.fact.promises.get("finite")

@@ -13,7 +13,7 @@ from pipelink_ir.ir.dtypes import BOOL, DTYPES, I64
 from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name, Range, Read, Reduce
 from pipelink_ir.ir.prover import Facts
 from pipelink_ir.ir.source import Span
-from pipelink_ir.ir.walk import rebuild, walk
+from pipelink_ir.ir.walk import names_in, rebuild, walk
 
 Bound = tuple[Expr, Expr] | None
 """(lo, hi) of an axis, half open; None where the extent of a local follows from what is read."""
@@ -74,6 +74,8 @@ class Walker:
     shape_of: Callable[[str], Shape]
     need: Callable[[str, int, Expr, Context, Read], None]
     """Called for each index into an axis whose extent is not known yet."""
+    dims: frozenset[str] = frozenset()
+    """The dimensions of the operator."""
     ring: frozenset[str] = frozenset()
     """The tensors that are computed together with the one being walked: reads among them want a base case."""
 
@@ -151,15 +153,17 @@ class Walker:
             return "guarded"
         data = depends_on_data(index, c.data)
         if not data and (self.generic or border == "none") and c.held.refuted(inside) and not c.held.contradictory():
-            self._outside(e, axis, index, bound, shape, "is never inside")
+            # What could be inside, but for the guards, stands behind guards that are the wrong way round.
+            guarded = c.held is not c.base and not c.base.refuted(inside)
+            self._outside(e, axis, index, bound, shape, c, "is, behind its guards, never inside" if guarded else "is never inside")
             return "check"
         if border != "none":
             return "border"
         if not data:
-            self._outside(e, axis, index, bound, shape, "is not proven inside")
+            self._outside(e, axis, index, bound, shape, c, "is not proven inside")
         return "check"
 
-    def _outside(self, e: Read, axis: int, index: Expr, bound: tuple[Expr, Expr], shape: Shape, how: str) -> None:
+    def _outside(self, e: Read, axis: int, index: Expr, bound: tuple[Expr, Expr], shape: Shape, c: Context, how: str) -> None:
         from pipelink_ir.passes.infer.text import show
         lo, hi = map(show, bound)
         note = [Note(f"'%{e.tensor}' is declared here", shape.span)]
@@ -167,10 +171,16 @@ class Walker:
             self.report.error("recurrence", e.span, f"the first steps have nothing to read: index {axis}, '{show(index)}', of '%{e.tensor}' {how}", note,
                               f"write a base case, such as '%{e.tensor}[0, …] = …'")
             return
+        least, most = c.held.bounds(index, names_in(bound[1]) | self.dims)
+        runs = f"; it runs over '{show(least)} .. {show(most)}'" if least is not None and most is not None and not isinstance(index, IntLit) else ""
         help = f"the axis has indices {lo} to {hi} - 1"
         if how == "is not proven inside":
             help = f"declare a border ('memory {{ %{e.tensor} {{ border = replicate }} }}'), guard the read with 'select', or add a fact to 'where'"
-        self.report.error("bounds", e.span, f"index {axis}, '{show(index)}', of '%{e.tensor}' {how} '{lo} .. {hi}'", note, help)
+        elif "guards" in how:
+            runs, help = "", "turn the guard round: it has to hold where the read stands"
+        elif isinstance(index, IntLit) and index.value < 0:
+            help = f"indices count from {lo}; the last one is '{hi} - 1'"
+        self.report.error("bounds", e.span, f"index {axis}, '{show(index)}', of '%{e.tensor}' {how} '{lo} .. {hi}'{runs}", note, help)
 
 
 def interval(e: Read, dtype_of: Callable[[str], str | None]) -> tuple[int, int] | None:

@@ -13,6 +13,7 @@ from pipelink_ir.ir.scalar import fold, literal
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import rebuild, substitute, walk
 from pipelink_ir.passes.infer.expressions import Faulty, Scope, Unknown, coerce, settle, type_expr, type_index
+from pipelink_ir.passes.infer.foreign import dtype_help
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,8 @@ def _value(op: Operator, a: Attribute, value: Value, scope: Scope, known: Mappin
         allowed = list(a.words) if a.type == "word" else list(DTYPES)
         if name not in allowed:
             report.error("attribute", span, f"'{a.name}' is {'one of ' + ', '.join(allowed) if a.type == 'word' else 'a dtype'}, not '{name or '…'}'", note,
-                         (did_you_mean(name, allowed) if name else None) or f"write one of {', '.join(allowed)}")
+                         (dtype_help(name) if name and a.type == "dtype" else did_you_mean(name, allowed) if name else None)
+                         or f"write one of {', '.join(allowed)}")
             raise Faulty
         assert name is not None
         (out.words if a.type == "word" else out.dtypes)[a.name] = name
@@ -83,7 +85,7 @@ def _value(op: Operator, a: Attribute, value: Value, scope: Scope, known: Mappin
     if a.type == "dim":
         typed = normal(substitute(type_index(value, inner), known if not own else {**out.dims}))
         if isinstance(typed, IntLit) and typed.value < 0:
-            report.error("shape", span, f"the dimension '{a.name}' is {typed.value}", note, "a dimension is 0 or more")
+            report.error("shape", span, f"the dimension '{a.name}' is {typed.value}", note, "a dimension is 0 or more; none is inferred from the others")
             raise Faulty
         out.dims[a.name] = typed
         return

@@ -230,7 +230,7 @@ class Boxes:
             for hole in holes:
                 facts = facts.with_condition(_hole(axes, hole), holds=False)
             self.reader = (t.name, p)
-            walker = Walker(self.drafts.op.name, self.drafts.report, self.generic, self._shape, self._want, self.ring)
+            walker = Walker(self.drafts.op.name, self.drafts.report, self.generic, self._shape, self._want, frozenset(self.drafts.scope.dims), self.ring)
             value = walker.walk(p.value, Context(facts, facts))
             pieces.append(Piece(tuple(axes), value, holes, p.span))
         self.reader = None

@@ -43,7 +43,8 @@ class Given:
     @property
     def said(self) -> str:
         """The parts as a message names them between `'%` and `'`."""
-        return self.parts[0].name if len(self.parts) == 1 else f"{self.parts[0].name}, …, %{self.parts[-1].name}"
+        between = "' and '%" if len(self.parts) == 2 else "' to '%"
+        return self.parts[0].name if len(self.parts) == 1 else between.join((self.parts[0].name, self.parts[-1].name))
 
 
 @dataclass(slots=True)
@@ -163,7 +164,7 @@ class Matcher:
             if a.type.dtype == want:
                 return True
             self._error("dtype", g.span, f"'%{a.name}' holds {a.type.dtype}, but '@{self.name}' takes {want} as '%{operand.name}'", [self._made(a)],
-                        f"insert '%t = @std.cast(%{a.name}) {{U = {want}}}'")
+                        _cast(a, want))
             return False
         bound = self.match.dtypes.get(want)
         if bound is None:
@@ -174,7 +175,7 @@ class Matcher:
             other = self.dtype_by.get(want)
             said = f"'%{other.name}' makes it {bound}" if other is not None else f"it is {bound}"
             self._error("dtype", g.span, f"'{want}' of '@{self.name}' is one dtype: {said}, '%{a.name}' holds {a.type.dtype}",
-                        [*([self._made(other)] if other is not None else []), self._made(a)], f"insert '%t = @std.cast(%{a.name}) {{U = {bound}}}'")
+                        [*([self._made(other)] if other is not None else []), self._made(a)], _cast(a, bound))
             return False
         return True
 
@@ -184,7 +185,7 @@ class Matcher:
             return True
         names = contracts.words(allowed.value)
         self._error("dtype", g.span, f"'%{a.name}' holds {a.type.dtype}, but '@{self.name}' takes {', '.join(names)} as '{variable}'",
-                    [self._made(a), Note("its dtypes", allowed.span)], f"insert '%t = @std.cast(%{a.name}) {{U = {names[0] if names else 'f32'}}}'")
+                    [self._made(a), Note("its dtypes", allowed.span)], _cast(a, "f32" if "f32" in names or not names else names[0]))
         return False
 
     def _layout(self, operand: Operand, a: Argument, g: Given) -> bool:
@@ -202,14 +203,14 @@ class Matcher:
         dots = [k for k, d in enumerate(pattern) if isinstance(d, Dots)]
         if not dots:
             if len(pattern) != len(actual):
-                self._error("rank", g.span, f"'%{a.name}' has {len(actual)} dimensions, but '@{self.name}' takes {len(pattern)} as '%{operand.name}'",
+                self._error("rank", g.span, f"'%{a.name}' has {_axes(len(actual))}, but '@{self.name}' takes {len(pattern)} as '%{operand.name}'",
                             [self._made(a)], self._rank_help(g, len(pattern), pattern))
                 return None
             return [(k, p, d) for k, (p, d) in enumerate(zip(pattern, actual, strict=True))]
         at, rest = dots[0], len(pattern) - dots[0] - 1
         if len(actual) < len(pattern) - 1:
             self._error("rank", g.span,
-                        f"'%{a.name}' has {len(actual)} dimensions, but '@{self.name}' takes at least {len(pattern) - 1} as '%{operand.name}'",
+                        f"'%{a.name}' has {_axes(len(actual))}, but '@{self.name}' takes at least {len(pattern) - 1} as '%{operand.name}'",
                         [self._made(a)], f"give a tensor of at least {len(pattern) - 1} dimensions")
             return None
         middle = actual[at:len(actual) - rest]
@@ -235,7 +236,7 @@ class Matcher:
         if g.pack and g.along is None and len(g.parts[0].type.dims) == wanted:
             names = [d.name for d in pattern if isinstance(d, Name)]
             return f"a list without 'along' is stacked along a new dimension; join its parts along one there is, '[…] along {names[-1] if names else 'C'}'"
-        return f"give a tensor of {wanted} dimensions; there is no implicit broadcasting"
+        return "give a number, a tensor of no dimensions" if wanted == 0 else f"give a tensor of {_axes(wanted)}; there is no implicit broadcasting"
 
     # -------------------------------------------------------------------------------------------------------- dimensions
 
@@ -249,12 +250,19 @@ class Matcher:
         return False
 
     def _mismatch(self, operand: Operand, a: Argument, g: Given, axis: int, found: Expr, expected: Expr, other: Argument | None) -> None:
-        said = f", which '%{other.name}' makes {show(expected)}" if other is not None and other is not a else f", {show(expected)}"
-        help = "give tensors whose shapes agree for every size"
-        if names_in(found) | names_in(expected):
-            help += f", or state it in a 'where': where {show(found)} == {show(expected)}"
+        pattern, value = self._pattern(operand, axis, a), show(expected)
+        said = f", which '%{other.name}' makes {value}" if other is not None and other is not a else "" if pattern == f"'{value}'" else f", {value}"
+        turned = next((k for k, d in enumerate(a.type.dims) if k != axis and (d == expected or equal(d, expected, self.facts))), None)
+        if turned is not None:
+            help = f"its dimension {turned} is {value}: transpose '%{a.name}', or declare it the other way round"
+        elif names_in(found) | names_in(expected):
+            help = f"give tensors whose shapes agree for every size, or state it in a 'where': where {show(found)} == {value}"
+        elif isinstance(found, IntLit) and found.value == 1:
+            help = "a dimension of 1 is not stretched: an operator that takes it so says so in its signature"
+        else:
+            help = "give tensors whose shapes agree"
         self._error("shape", g.span, f"dimension {axis} of '%{a.name}' is {show(found)}, but '@{self.name}' takes that of '%{operand.name}' to be "
-                    f"{self._pattern(operand, axis, a)}{said}", [self._made(a), *([self._made(other)] if other is not None and other is not a else [])], help)
+                    f"{pattern}{said}", [self._made(a), *([self._made(other)] if other is not None and other is not a else [])], help)
 
     @staticmethod
     def _pattern(operand: Operand, axis: int, a: Argument) -> str:
@@ -323,7 +331,20 @@ def _transposition(name: str, layout: str, want: str) -> str:
     """How a tensor gets from one layout to another."""
     if {layout, want} == {"NHWC", "NCHW"}:
         return f"insert a transposition, '%t = @{layout.lower()}_to_{want.lower()}(%{name})' of std.image"
+    if sorted(layout) == sorted(want):
+        have, need = (", ".join(w.lower()) for w in (layout, want))
+        return f"transpose '%{name}' first, by an operator that says '%y[{need}] = %x[{have}]'"
     return f"transpose '%{name}' to {want} first"
+
+
+def _cast(a: Argument, to: str) -> str:
+    """How an edge gets another dtype."""
+    pixels = ", or '@u8_to_unit' of std.image, which scales pixels to [0, 1]" if a.type.dtype == "u8" and DTYPES[to].is_float else ""
+    return f"insert '%t = @std.cast(%{a.name}) {{U = {to}}}'{pixels}"
+
+
+def _axes(n: int) -> str:
+    return f"{n} dimension{'s' if n != 1 else ''}"
 
 
 def result_type(op: Operator, r: Operand, match: Match) -> TensorType:

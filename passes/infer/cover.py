@@ -73,10 +73,19 @@ def _overlaps(t: Draft, pieces: Sequence[Piece], facts: Facts, report: Report) -
                 continue
             if _disjoint(p, q, pieces[i], pieces[j], facts):
                 continue
-            report.error("duplicate", p.target, f"this piece of '%{t.name}' overlaps another one", [Note("the other one", q.target)],
-                         "let one begin where the other ends")
+            report.error("duplicate", p.target, f"this piece of '%{t.name}' overlaps another one", [Note("the other one", q.target)], _apart(p, q))
             return True
     return False
+
+
+def _apart(p: DraftPiece, q: DraftPiece) -> str:
+    """How two pieces that overlap are parted."""
+    here, there = ([a.position for a in x.axes] for x in (p, q))
+    if here == there and all(a.hi is None for x in (p, q) for a in x.axes):
+        return "keep one of the two: they define the same places"
+    if any(v is not None for v in (*here, *there)):
+        return "let one of them leave out the places where they meet, as in 'h in 1..H'"
+    return "let one begin where the other ends"
 
 
 def _special(p: DraftPiece, q: DraftPiece) -> bool:

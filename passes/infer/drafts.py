@@ -9,7 +9,7 @@ from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
 from pipelink_ir.ir.dtypes import BOOL, DTYPES, I64, DType, join
 from pipelink_ir.ir.nodes import Compute, Define, Dots, Dynamic, Expr, IntLit, Let, Name, Operand, Operator, Position
 from pipelink_ir.ir.source import Span
-from pipelink_ir.ir.walk import rebuild, walk
+from pipelink_ir.ir.walk import reads_in, rebuild, walk
 from pipelink_ir.passes.infer.expressions import (
     FLEX_FLOAT,
     FLEX_INT,
@@ -23,6 +23,7 @@ from pipelink_ir.passes.infer.expressions import (
     type_expr,
     type_index,
 )
+from pipelink_ir.passes.scopes import find_cycle
 
 
 @dataclass(slots=True)
@@ -295,9 +296,15 @@ def _report_untyped(out: Drafts, rest: list[tuple[Draft, DraftPiece]]) -> None:
     """What is left reads only itself: a ring without a base case. Silent where an error has been reported that explains it."""
     if out.report.failed or not rest:
         return
-    first = min(rest, key=lambda x: x[1].span.start)
-    others = [Note(f"and '%{t.name}' here", p.target) for t, p in rest if t is not first[0]]
-    out.report.error("cycle", first[1].target, f"'%{first[0].name}' is defined by itself", others, "give it a base case, or break the ring")
+    # What only reads the ring waits for it too, and is no part of it.
+    place = {t.name: k for k, t in reversed(list(enumerate(t for t, _ in rest)))}
+    needs = [{place[r.tensor] for r in reads_in(p.value) if r.tensor in place} for _, p in rest]
+    ring = [rest[k] for k in find_cycle(range(len(rest)), needs)] or rest
+    first = min(ring, key=lambda x: x[1].span.start)
+    others = [Note(f"and '%{t.name}' here", p.target) for t, p in ring if t is not first[0]]
+    said = f"'%{first[0].name}' is defined by itself" if not others else \
+        " and ".join(f"'%{t.name}'" for t, _ in sorted(ring, key=lambda x: x[1].span.start)) + " need each other at the same place"
+    out.report.error("cycle", first[1].target, said, others, "give it a base case, or break the ring")
 
 
 def _kept(out: Drafts, typed: dict[int, Expr], name: str) -> DType | None:

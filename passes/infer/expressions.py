@@ -47,6 +47,8 @@ class Scope:
     where: str = ""
     """The operator, as messages name it."""
     kept: Callable[[str], DType | None] = lambda name: None
+    past: set[str] = field(default_factory=set)
+    """Indices of reductions that were left: who uses one outside means to stand inside."""
 
 
 class Unknown(Exception):
@@ -97,15 +99,18 @@ def _type_name(e: Name, scope: Scope) -> Expr:
         return replace(e, dtype=scope.scalars[e.name])
     known = [*scope.indices, *scope.dims, *scope.lets, *scope.scalars]
     help = did_you_mean(e.name, known)
-    if help is None and e.name in scope.tensors:
+    if e.name in scope.tensors:
         help = f"a tensor is written '%{e.name}'"
+    elif e.name in scope.past:
+        help = f"'{e.name}' is the index of a reduction; what reads it stands inside its parentheses"
     _fail(scope, "name", e.span, f"nothing here is called '{e.name}'", (), help or f"known here: {', '.join(known)}" if known else help)
 
 
 def _type_read(e: Read, scope: Scope) -> Expr:
     info = scope.tensors.get(e.tensor)
     if info is None:
-        _fail(scope, "name", e.span, f"there is no '%{e.tensor}' in {scope.where}", (), did_you_mean(e.tensor, scope.tensors, "%"))
+        known = ", ".join(f"%{n}" for n in sorted(scope.tensors)[:8])
+        _fail(scope, "name", e.span, f"there is no '%{e.tensor}' in {scope.where}", (), did_you_mean(e.tensor, scope.tensors, "%") or f"known here: {known}")
     if len(e.indices) != info.rank:
         _fail(scope, "rank", e.span, f"'%{e.tensor}' has {info.rank} dimension{'s' if info.rank != 1 else ''}, but is read with {len(e.indices)} "
               f"ind{'ices' if len(e.indices) != 1 else 'ex'}", (Note(f"'%{e.tensor}' is declared here", info.span),),
@@ -193,7 +198,8 @@ def _type_apply(e: Apply, scope: Scope) -> Expr:
             hint = f"a reduction is written '{e.fn}[k < K](…)'"
         _fail(scope, "name", e.span, f"there is no function '{e.fn}'", (), hint)
     if len(e.args) != fn.arity:
-        hint = f"write '{e.fn}({', '.join(('a', 'b', 'c')[:fn.arity])})'"
+        names = {"clamp": ("x", "lo", "hi"), "select": ("c", "a", "b")}.get(e.fn, ("a", "b", "c"))
+        hint = f"write '{e.fn}({', '.join(names[:fn.arity])})'"
         if e.fn in ("min", "max") and len(e.args) == 1:
             hint = f"of two values it is '{e.fn}(a, b)', over an index '{e.fn}[k < K](…)'"
         elif e.fn in ("min", "max", "fmin", "fmax", "and", "or") and len(e.args) > 2:
@@ -349,6 +355,7 @@ def _type_reduce(e: Reduce, scope: Scope) -> Expr:
         body = type_expr(e.body, scope)
         rank = None
     finally:
+        scope.past |= set(scope.indices) - set(outer)
         scope.indices = outer
     if e.rank is not None:
         rank = type_index(e.rank, scope)
@@ -411,9 +418,19 @@ def store(e: Expr, to: DType, scope: Scope, target: Span, name: str) -> Expr:
 
 
 def _refuse(e: Expr, to: DType, scope: Scope, name: str) -> None:
+    beyond = _beyond(e, to)
+    if beyond is not None:
+        _fail(scope, "dtype", beyond.span, f"{beyond.value} does not fit in {to.name}, the dtype of '%{name}'", (), f"{to.name} holds {to.lowest} to {to.highest}")
     given = settle_type(e.dtype) if e.dtype else None
     note = (Note(f"'%{name}' is declared here", scope.tensors[name].span),) if name in scope.tensors else ()
     _fail(scope, "dtype", e.span, f"'%{name}' holds {to.name}, this is {_says(given)}: only a written cast narrows", note, _narrowed(e, given, to))
+
+
+def _beyond(e: Expr, to: DType) -> IntLit | None:
+    """The literal for which alone a choice between values of `to` does not fit in it."""
+    if not (isinstance(e, Apply) and e.fn in ("select", "min", "max", "clamp") and to.is_int):
+        return None
+    return next((a for a in e.args if isinstance(a, IntLit) and not to.lowest <= a.value <= to.highest), None)
 
 
 def _narrowed(e: Expr, given: DType | None, to: DType) -> str:

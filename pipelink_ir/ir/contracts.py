@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.nodes import Apply, Const, Expr, IntLit, Items, Name, Operator, Read, Scoped, Section, Setting, Text, Value
+from pipelink_ir.ir.nodes import Apply, Const, Expr, FloatLit, IntLit, Items, Name, Operator, Read, Scoped, Section, Setting, Text, Value
 
 KEYS: dict[str, dict[str, str]] = {
     "memory": {
@@ -140,14 +140,15 @@ def _check_value(op: Operator, section: str, s: Setting, report: Report) -> None
                          [Note("its words", choice.span)], f"take '{wrong}' out of the list of '{choice.name}'")
         return
     if expected is not None and given not in expected:
-        report.error(_FIELD_OF_KEY.get(s.key, "attribute"), s.span, f"'{s.key}' is one of {', '.join(expected)}", (),
+        what = f"is one of {', '.join(expected)}" if len(expected) > 1 else f"can only be '{expected[0]}'"
+        report.error(_FIELD_OF_KEY.get(s.key, "attribute"), s.span, f"'{s.key}' {what}, not {describe(s.value)}", (),
                      (did_you_mean(given, expected) if given else None) or f"write '{s.key} = {expected[0]}'")
     if s.key == "dtypes":
         for item in s.value.items if isinstance(s.value, Items) else (s.value,):
             name = word(item)
             if name not in DTYPES:
                 near = did_you_mean(name, DTYPES) if name else None
-                report.error("dtype", item.span, f"'{name or '…'}' is not a dtype", (), near or f"the dtypes are {', '.join(DTYPES)}")
+                report.error("dtype", item.span, f"{describe(item)} is no dtype", (), near or f"the dtypes are {', '.join(DTYPES)}")
 
 
 def border_of(op: Operator, tensor: str, rank: int, is_operand: bool, report: Report) -> tuple[tuple[str, Expr | None], ...]:
@@ -181,7 +182,7 @@ def _border(value: Value, report: Report) -> tuple[str, Expr | None]:
     elif name not in BORDERS:
         meant = _BORDERS_ELSEWHERE.get(name or "")
         near = f"'{meant}' does that here" if meant else did_you_mean(name, BORDERS) if name else None
-        report.error("border", value.span, f"there is no border '{name or '…'}'", (),
+        report.error("border", value.span, f"there is no border {describe(value)}", (),
                      near or f"write '{value.value}' without quotes" if isinstance(value, Text) and value.value in BORDERS else near or _BORDER_HELP)
     else:
         return name, None
@@ -194,8 +195,8 @@ def describe(value: Value) -> str:
         return f'"{value.value}"'
     if isinstance(value, Items):
         return "[" + ", ".join(map(describe, value.items)) + "]"
-    if isinstance(value, IntLit):
-        return str(value.value)
+    if isinstance(value, IntLit | FloatLit):
+        return f"{value.value:g}" if isinstance(value, FloatLit) else str(value.value)
     if isinstance(value, Read):
         return f"%{value.tensor}"
     return word(value) or "…"
