@@ -131,7 +131,8 @@ class _Reader:
     def read(self) -> Project:
         root = self._compose()
         values: dict[str, Any] = {}
-        if root is not None and self._is(root, "mapping", "a project file"):
+        empty = getattr(root, "id", "") == "scalar" and getattr(root, "tag", "").endswith(":null")
+        if root is not None and not empty and self._is(root, "mapping", "a project file"):
             kinds: dict[str, Callable[[Any], Any]] = {
                 "targets": self._targets, "search_paths": self._folders, "device_map": self._device_map, "precision": self._precision,
                 "cache": self._cache, "log_level": lambda n: self._one_of(n, environment.LOG_LEVELS), "copies": lambda n: self._one_of(n, ("allow", "refuse")),

@@ -55,7 +55,9 @@ KEYS = (
         "for operators without a clause for that target. Versions without the pass `lower-precision` check it and change nothing.",
         "precision: {sm_75: {dtype: f16, budget: 0.01}}",
         {"type": "object", "propertyNames": {"pattern": r"^(cpu|reference|sm_\d+[af]?)$"},
-         "additionalProperties": {"type": "object", "properties": _POLICY, "additionalProperties": {"enum": list(DTYPES)}}}),
+         "additionalProperties": {"type": "object", "anyOf": [
+             {"properties": _POLICY, "additionalProperties": False},
+             {"properties": _POLICY, "required": ["precision"], "additionalProperties": {"enum": list(DTYPES)}}]}}),
     Key("cache", "where compiled code is kept",
         "A folder, relative to the project file, or `off`. The variable `PIPELINK_CACHE_DIR` wins over it.",
         "cache: .pipelink-cache", {"type": "string"}),
