@@ -104,7 +104,7 @@ class PipelineCode:
 
     def missing(self, extension: str) -> UsageError:
         """Why there is no such artifact."""
-        nvrtc.version()
+        nvrtc.require()
         note = nvrtc.resolve(self.arch)[1]
         if note:
             return UsageError(f"there is no cubin for {self.arch}: {note}; '--emit ptx' prints it")

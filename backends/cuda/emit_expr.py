@@ -126,6 +126,8 @@ class Expressions:
         own = _INFIX[x.fn]
         # `&&` inside `||`, a comparison inside `==`: clear to a compiler, less so to a reader.
         inner = own + 2 if x.fn in ("or", "==", "!=") else own
+        if x.fn == "+" and x.dtype.is_int and isinstance(x.args[1], Const):
+            return self._offset(x.args[0], int(x.args[1].value)), own
         if isinstance(x.args[0], Const) and not isinstance(x.args[1], Const):
             if x.fn == "+" and x.dtype.is_int:
                 return self._offset(x.args[1], int(x.args[0].value)), own

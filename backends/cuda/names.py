@@ -37,9 +37,9 @@ write open close link pipe kill wait send""".split())
 def readable(text: str) -> str:
     """The nearest thing to `text` that can be a name: other characters than letters, digits and `_` become `_`, those beyond ASCII their code."""
     out = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" if c.isascii() else f"u{ord(c):x}" for c in text)
-    # Two underlines, and one before a capital at the head, belong to the compiler.
+    # Two underlines, and one at the head, belong to the compiler.
     out = re.sub("__+", "_", out)
-    out = re.sub("^_+", "", out) or "v"
+    out = out.strip("_") or "v"
     return f"v{out}" if out[0].isdigit() or _MACRO.fullmatch(out) else out
 
 

@@ -103,6 +103,11 @@ def _library() -> Any:
     return nvrtc
 
 
+def require() -> None:
+    """A `UsageError` that says what to install where this machine cannot compile for CUDA."""
+    _library()
+
+
 def available() -> bool:
     """Whether this machine can compile for CUDA."""
     try:

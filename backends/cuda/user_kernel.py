@@ -197,7 +197,7 @@ def _span(source: Source, m: Message) -> Span:
 
 
 def _help(m: Message) -> str | None:
-    name = re.search(r"could not open source file \"([^\"]+)\"", m.text)
+    name = re.search(r"(?:could not|cannot) open source file \"([^\"]+)\"", m.text)
     if not name:
         return None
     folders = toolkit_includes()

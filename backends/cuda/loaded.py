@@ -1,0 +1,168 @@
+"""The kernels of a pipeline on one device: loaded, with the launch that suits each for given sizes."""
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pipelink_ir.backends.cuda import nvrtc
+from pipelink_ir.backends.cuda.compile import OperatorCode, PipelineCode
+from pipelink_ir.backends.cuda.driver import DeviceFacts, Driver, Function, quietly
+from pipelink_ir.backends.cuda.emit import KernelCode
+from pipelink_ir.backends.cuda.geometry import MAX_THREADS_IN_GRID, Geometry, geometry
+from pipelink_ir.backends.cuda.user_launch import user_program
+from pipelink_ir.backends.loops.form import Program
+from pipelink_ir.ir.diagnostics import internal_error
+from pipelink_ir.ir.nodes import Operator
+
+WARP = 32
+LEAST_THREADS = 64
+"""Threads of a block where there is too little to do for larger ones on all processors."""
+
+FREE_SHARED = 48 << 10
+"""Bytes of shared memory that every kernel may ask for at its launch."""
+
+SCRATCH = 1 << 30
+"""Bytes of scratch beyond which a launch takes fewer blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch as it will be: a block's share of scratch is in shared memory unless `block_bytes` says how much of it lies in memory."""
+
+    function: Function
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    block_bytes: int = 0
+    thread_bytes: int = 0
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of scratch: those of blocks, then those of threads."""
+        blocks, threads = self.grid[0], self.block[0]
+        return blocks * (self.block_bytes + threads * self.thread_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedOperator:
+    """An operator, as planning and launching look at it."""
+
+    op: Operator
+    code: OperatorCode
+    program: Program
+
+    @classmethod
+    def of(cls, code: OperatorCode) -> LoadedOperator:
+        """A kernel knows sizes by name, those of `?` too."""
+        from pipelink_ir.passes.infer.generic import name_dynamic
+        params, names = name_dynamic(code.op.params, set())
+        op = replace(code.op, params=params) if names else code.op
+        return cls(op, code, code.program if code.program is not None else user_program(op))
+
+
+class Kernels:
+    """What a pipeline calls, on one device. The version with 64-bit indices is compiled when the first array comes that needs it."""
+
+    def __init__(self, driver: Driver, device: int, code: PipelineCode) -> None:
+        self.driver, self.device, self.code, self.facts = driver, device, code, driver.facts(device)
+        self.operators = {name: LoadedOperator.of(c) for name, c in code.operators.items()}
+        self.binaries: list[nvrtc.Binary] = []
+        self._modules: dict[tuple[str, bool], list[int]] = {}
+        self._functions: dict[tuple[str, int, bool], Function] = {}
+        self._shared: dict[int, int] = {}
+        self._occupancy: dict[tuple[int, int, int], int] = {}
+        self._lock = threading.RLock()
+        self._closing = weakref.finalize(self, _unload, driver, device, self._modules)
+        self._load(False)
+        for name in code.users:
+            binary = code.user_binary(name)
+            self.binaries.append(binary)
+            self._modules[name, False] = [driver.load(device, binary.image)]
+
+    def _load(self, wide: bool) -> list[int]:
+        """The modules of emitted kernels, one for each text."""
+        with self._lock:
+            if ("", wide) not in self._modules:
+                binaries = self.code.binaries(wide) if self.code.units else []
+                self.binaries += binaries
+                self._modules["", wide] = [self.driver.load(self.device, b.image) for b in binaries]
+            return self._modules["", wide]
+
+    def function(self, op: str, kernel: int, wide: bool = False) -> Function:
+        """A kernel of an operator."""
+        key = (op, kernel, wide)
+        found = self._functions.get(key)
+        if found is None:
+            code = self.operators[op].code
+            if code.user is not None:
+                module, name = self._modules[op, False][0], code.user.entry
+            else:
+                module, name = self._load(wide)[code.unit], code.kernels[kernel].symbol
+            found = self._functions[key] = self.driver.function(self.device, module, name)
+        return found
+
+    def occupancy(self, function: Function, threads: int, shared: int) -> int:
+        """How many blocks of this kind a processor runs at once; at least 1."""
+        key = (function.handle, threads, shared)
+        if key not in self._occupancy:
+            self._occupancy[key] = max(1, self.driver.occupancy(self.device, function, threads, shared))
+        return self._occupancy[key]
+
+    def allow_shared(self, function: Function, shared: int) -> None:
+        """Ask for more shared memory than every kernel may have, where a launch takes so much."""
+        if shared + function.shared > FREE_SHARED and self._shared.get(function.handle, 0) < shared:
+            self.driver.allow_shared(self.device, function, shared)
+            self._shared[function.handle] = shared
+
+    def launch(self, op: str, kernel: int, sizes: Mapping[str, int]) -> Launch | None:
+        """How an emitted kernel is launched for given sizes; None where there is nothing to do."""
+        code = self.operators[op].code.kernels[kernel]
+        shape = geometry(code, sizes)
+        if shape.turns == 0:
+            return None
+        function = self.function(op, kernel, shape.wide)
+        if function.threads < WARP:
+            internal_error(f"the kernel '{function.name}' takes so many registers that no warp can run it")
+        return self._sized(code, shape, function)
+
+    def _sized(self, code: KernelCode, shape: Geometry, function: Function) -> Launch:
+        shared, block_bytes = shape.shared_bytes, 0
+        if shared + function.shared > self.facts.shared_block:
+            shared, block_bytes = 0, shape.shared_bytes
+        self.allow_shared(function, shared)
+        threads = threads_of(code, shape, function, self.facts)
+        blocks = min(blocks_of(code, shape, threads), MAX_THREADS_IN_GRID // threads)
+        if shape.turns is None or block_bytes or shape.thread_bytes:
+            blocks = min(blocks, self.facts.processors * self.occupancy(function, threads, shared))
+        each = block_bytes + threads * shape.thread_bytes
+        if each and blocks * each > SCRATCH:
+            blocks = max(1, SCRATCH // each)
+        return Launch(function, (max(1, blocks), 1, 1), (threads, 1, 1), shared, block_bytes, shape.thread_bytes)
+
+
+def threads_of(code: KernelCode, shape: Geometry, function: Function, facts: DeviceFacts) -> int:
+    """The threads of a block: as many as the kernel was made for, fewer where that leaves processors without work."""
+    if code.kernel.threads:
+        return code.kernel.threads
+    if code.per == "once":
+        return WARP
+    most = max(WARP, min(code.threads, function.threads) // WARP * WARP)
+    if code.per == "thread" and shape.turns is not None:
+        share = -(-shape.turns // facts.processors)
+        return min(most, max(LEAST_THREADS, -(-share // WARP) * WARP))
+    return most
+
+
+def blocks_of(code: KernelCode, shape: Geometry, threads: int) -> int:
+    """Blocks for one turn each."""
+    if shape.turns is None:
+        return MAX_THREADS_IN_GRID
+    return -(-shape.turns // threads) if code.per == "thread" else shape.turns
+
+
+def _unload(driver: Driver, device: int, modules: Mapping[tuple[str, bool], list[int]]) -> None:
+    for loaded in modules.values():
+        for module in loaded:
+            quietly(lambda module=module: driver.unload(device, module))  # type: ignore[misc]

@@ -1,0 +1,223 @@
+"""From a plan to commands: what a run with given sizes tells the device, made once for them and filled with addresses later.
+
+A recipe has words (the arguments of all kernels, eight bytes each, in the frames of the plan with a few behind them), launches whose parameters point at words,
+and the order in which launches, waits and records go to which stream. Every word that is an address is named by a `Patch`: of an input or result, of a place
+in the arena, or of a place in the fixed block. The arena holds everything that lives during a run:
+
+    what lives between nodes | scratch of each stream | a status for each kernel that checks | arrays of the host on their way
+
+The fixed block holds what kernels read and the host writes once: tables of addresses for kernels with very many buffers, and the views and parameters of
+kernels that users wrote.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pipelink_ir.backends.cuda import prelude
+from pipelink_ir.backends.cuda.emit import KernelCode
+from pipelink_ir.backends.cuda.loaded import Kernels, Launch
+from pipelink_ir.backends.cuda.order import Order
+from pipelink_ir.backends.cuda.user_launch import pack_params, user_launch
+from pipelink_ir.backends.loops.form import Buffer, evaluate
+from pipelink_ir.backends.planning import Patch, Plan, Step
+from pipelink_ir.backends.scalars import Number
+from pipelink_ir.ir.diagnostics import internal_error
+from pipelink_ir.ir.dtypes import DType
+
+ALIGN = 256
+"""What begins in the arena begins at a multiple of this."""
+
+STATUS_BYTES = 8 * prelude.STATUS_WORDS
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """One launch among the commands: the step of the plan, its words by place, its stream."""
+
+    launch: Launch
+    step: int
+    arguments: tuple[int, ...]
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """Eight bytes of the fixed block that hold an address: the patch of it, with the place instead of a word."""
+
+    place: int
+    of: Patch
+
+
+@dataclass(slots=True)
+class Recipe:
+    """Everything about a run that sizes decide. `order` holds ("launch", number), ("wait", stream, event) and ("record", event, stream)."""
+
+    plan: Plan
+    words: list[int] = field(default_factory=list)
+    patches: list[Patch] = field(default_factory=list)
+    issued: list[Issued] = field(default_factory=list)
+    order: list[tuple[str, int, int]] = field(default_factory=list)
+    streams: int = 1
+    events: int = 0
+    fixed: bytearray = field(default_factory=bytearray)
+    pointers: list[Pointer] = field(default_factory=list)
+    status: int = 0
+    """Where the statuses begin in the arena."""
+    checked: list[int] = field(default_factory=list)
+    """The steps that have a status, in order."""
+    bytes: int = 0
+    """The arena without arrays on their way."""
+    runs: int = 0
+    """Calls so far: from the second on it is worth a graph."""
+
+
+class RecipeMaker:
+    """Makes the recipe of one plan. `elements` tells how many elements a buffer has."""
+
+    def __init__(self, kernels: Kernels, plan: Plan, order: Order, attributes: Callable[[Step], Mapping[str, Number]]) -> None:
+        self.kernels, self.plan, self.order, self.attributes = kernels, plan, order, attributes
+        self.out = Recipe(plan, list(plan.words), streams=order.streams, events=order.events)
+        self.patch_of = {p.word: p for p in plan.patches}
+        self.scratch: dict[int, int] = {}
+        self.in_scratch: list[tuple[int, int]] = []
+        self.in_status: list[tuple[int, int]] = []
+        self._launches: dict[tuple[str, int, tuple[int, ...]], Launch | None] = {}
+
+    def run(self) -> Recipe:
+        out, at = self.out, 0
+        for node, before, after in self.order.nodes():
+            out.order += [("wait", self.order.stream(node), e) for e in before]
+            while at < len(self.plan.steps) and self.plan.steps[at].node == node:
+                self._step(at, self.plan.steps[at])
+                at += 1
+            out.order += [("record", e, self.order.stream(node)) for e in after]
+        if at != len(self.plan.steps):
+            internal_error("a step of the plan belongs to no node")
+        out.patches += [p for p in self.plan.patches if p.kind != "status"]
+        self._arena()
+        return out
+
+    def _arena(self) -> None:
+        """Offsets of scratch and statuses."""
+        out, end = self.out, _up(self.plan.arena)
+        begins: dict[int, int] = {}
+        for stream, size in sorted(self.scratch.items()):
+            begins[stream] = end
+            end += _up(size)
+        out.patches += [Patch(word, "arena", 0, begins[stream]) for word, stream in self.in_scratch]
+        out.status = end
+        out.patches += [Patch(word, "arena", 0, end + STATUS_BYTES * number) for word, number in self.in_status]
+        out.bytes = _up(end + STATUS_BYTES * len(out.checked))
+
+    # ------------------------------------------------------------------------------------------------------------------------ steps
+
+    def _step(self, number: int, step: Step) -> None:
+        operator = self.kernels.operators[step.op]
+        stream = self.order.stream(step.node)
+        if operator.code.user is not None:
+            self._user(number, step, stream)
+            return
+        key = (step.op, step.kernel, tuple(step.sizes.values()))
+        if key not in self._launches:
+            self._launches[key] = self.kernels.launch(step.op, step.kernel, step.sizes)
+        launch = self._launches[key]
+        if launch is not None:
+            code = operator.code.kernels[step.kernel]
+            self._issue(launch, number, self._arguments(code, step, number, launch, stream), stream)
+
+    def _issue(self, launch: Launch, step: int, arguments: tuple[int, ...], stream: int) -> None:
+        self.out.order.append(("launch", len(self.out.issued), stream))
+        self.out.issued.append(Issued(launch, step, arguments, stream))
+
+    def _word(self, value: int = 0) -> int:
+        self.out.words.append(value)
+        return len(self.out.words) - 1
+
+    def _arguments(self, code: KernelCode, step: Step, number: int, launch: Launch, stream: int) -> tuple[int, ...]:
+        """The words of a kernel's parameters, in their order."""
+        kernel = code.kernel
+        place = {("buffer", b.name): step.frame + n for n, b in enumerate(kernel.buffers)}
+        first = step.frame + len(kernel.buffers)
+        place |= {("symbol", s): first + n for n, s in enumerate(kernel.symbols)}
+        first += len(kernel.symbols)
+        place |= {("scalar", s): first + n for n, (s, _) in enumerate(kernel.scalars)}
+        status = first + len(kernel.scalars)
+        out = []
+        for p in code.parameters:
+            if p.kind == "status":
+                self.in_status.append((status, len(self.out.checked)))
+                self.out.checked.append(number)
+                out.append(status)
+            elif p.kind == "buffers":
+                out.append(self._table(step.frame, len(kernel.buffers)))
+            elif p.kind == "scratch":
+                word = self._word()
+                if launch.scratch:
+                    self.scratch[stream] = max(self.scratch.get(stream, 0), launch.scratch)
+                    self.in_scratch.append((word, stream))
+                out.append(word)
+            elif p.kind in ("block_bytes", "thread_bytes"):
+                out.append(self._word(launch.block_bytes if p.kind == "block_bytes" else launch.thread_bytes))
+            else:
+                out.append(place[p.kind, p.name])
+        return tuple(out)
+
+    def _table(self, frame: int, count: int) -> int:
+        """A table of the addresses of all buffers; the word that holds its address."""
+        begin = self._fixed(b"\0" * (8 * count))
+        self.out.pointers += [Pointer(begin + 8 * n, self.patch_of[frame + n]) for n in range(count)]
+        return self._to_fixed(begin)
+
+    def _fixed(self, data: bytes) -> int:
+        fixed = self.out.fixed
+        fixed += b"\0" * (-len(fixed) % 16)
+        begin = len(fixed)
+        fixed += data
+        return begin
+
+    def _to_fixed(self, begin: int) -> int:
+        word = self._word()
+        self.out.patches.append(Patch(word, "fixed", 0, begin))
+        return word
+
+    def _user(self, number: int, step: Step, stream: int) -> None:
+        operator = self.kernels.operators[step.op]
+        user, program = operator.code.user, operator.program
+        assert user is not None
+        buffers = program.kernels[0].buffers
+        shapes = [shape_of(b, step.sizes) for b in buffers]
+        first = len(program.operands)
+        launch = user_launch(self.kernels, user, step.sizes, self.attributes(step), _product(shapes[first]) if len(shapes) > first else 1)
+        if launch is None:
+            return
+        arguments = [self._view(step.frame + n, shape, b.memory) for n, (b, shape) in enumerate(zip(buffers, shapes, strict=True))]
+        at = step.frame + len(buffers) + len(program.symbols)
+        params = pack_params(program.scalars, self.plan.words[at:at + len(program.scalars)])
+        arguments.append(self._to_fixed(self._fixed(params)) if params else self._word())
+        self._issue(launch, number, tuple(arguments), stream)
+
+    def _view(self, word: int, shape: tuple[int, ...], dtype: DType) -> int:
+        strides, step = [], 1
+        for n in reversed(shape):
+            strides.append(step)
+            step *= max(n, 1)
+        begin = self._fixed(prelude.pack_view(0, shape, strides[::-1], dtype))
+        self.out.pointers.append(Pointer(begin, self.patch_of[word]))
+        return self._to_fixed(begin)
+
+
+def shape_of(buffer: Buffer, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The extents of a buffer."""
+    return tuple(max(0, evaluate(d, dict(sizes))) for d in buffer.shape)
+
+
+def _product(shape: Sequence[int]) -> int:
+    out = 1
+    for n in shape:
+        out *= n
+    return out
+
+
+def _up(size: int) -> int:
+    return (size + ALIGN - 1) // ALIGN * ALIGN
