@@ -43,9 +43,10 @@ docs: $(STAMPS)/docs ## write the generated pages of docs/ anew and render all o
 	@$(BIN)/python docs/build.py
 
 .PHONY: bench
-bench: $(STAMPS)/core ## measure start-up and edge_gamma; results in benchmarks/results
+bench: $(STAMPS)/core ## measure start-up, edge_gamma and binding; results in benchmarks/results
 	@$(BIN)/python benchmarks/startup.py
 	@$(BIN)/python benchmarks/edge_gamma.py
+	@$(BIN)/python benchmarks/binding.py
 
 .PHONY: clean
 clean: ## remove .venv and everything that is generated
