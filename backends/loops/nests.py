@@ -13,7 +13,7 @@ from pipelink_ir.backends.loops.costs import Plan, looping
 from pipelink_ir.backends.loops.counts import known
 from pipelink_ir.backends.loops.emit import Atom, i64, key_of
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
-from pipelink_ir.backends.loops.reads import address, no_hole, nothing_to_read, row_address
+from pipelink_ir.backends.loops.reads import address, fail_empty, no_hole, row_address
 from pipelink_ir.backends.loops.rows import SHARE, STRETCH, Lane, Sum, sums_of, write
 from pipelink_ir.backends.loops.split import edges, interior, running, split, trial
 from pipelink_ir.backends.loops.uses import Lin, Uses, uses_of
@@ -111,8 +111,7 @@ class Nest:
         ok = e.all_of([e.op(">=", n, i64(1)) for _, _, n, _ in empty])
         with e.when(e.op("not", ok)):
             for t, k, n, span in empty:
-                with e.when(e.op("<", n, i64(1))):
-                    lo.fail(span, nothing_to_read(t, k))
+                fail_empty(lo, t, [(k, n)], span)
         with e.when(ok):
             for _, _, n, _ in empty:
                 self._fill(n)

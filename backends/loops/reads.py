@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.borders import inside, mapped, outside
-from pipelink_ir.backends.loops.emit import Affine, Atom, i64, key_of
+from pipelink_ir.backends.loops.emit import FALSE, TRUE, Affine, Atom, i64, key_of
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.lower import Env, Lowering, Need
 from pipelink_ir.ir.diagnostics import internal_error
@@ -13,6 +13,7 @@ from pipelink_ir.ir.dtypes import I64
 from pipelink_ir.ir.nodes import Read
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.typed import Piece, Tensor
+from pipelink_ir.ir.walk import reads_in
 
 RUNNING = "*"
 """Stands in an affine form for the variable of the loop that is being split."""
@@ -69,7 +70,7 @@ def _bordered(lo: Lowering, t: Tensor, at: tuple[Atom, ...], access: tuple[str, 
             outs.append((outside(e, index, n), e.convert(lo.value(border.value, lo.root), t.dtype.compute)))
             note_row(lo, index, n)
         if not lo.is_full(n):
-            empty.append((k, n, border.mode))
+            empty.append((k, n))
         places[k] = e.op("+", first, mapped(e, border.mode, index, n))
     inner = tuple(places)
     if empty:
@@ -92,25 +93,42 @@ def _lazily(lo: Lowering, t: Tensor, at: tuple[Atom, ...], outs: list[tuple[Atom
     return lo.e.branch(out, lambda: constant, lambda: _lazily(lo, t, at, outs[1:]), t.dtype.compute)
 
 
-def _maybe_empty(lo: Lowering, t: Tensor, at: tuple[Atom, ...], outs: list[tuple[Atom, Atom]], empty: list[tuple[int, Atom, str]], span: Span) -> Atom:
-    """A border read along axes that may have the size 0 at run time: all is outside, which `constant` alone can answer."""
+def _maybe_empty(lo: Lowering, t: Tensor, at: tuple[Atom, ...], outs: list[tuple[Atom, Atom]], empty: list[tuple[int, Atom]], span: Span) -> Atom:
+    """A border read along axes that may have the size 0 at run time: no index is inside, which is an error under any border."""
     e = lo.e
-    others = [(k, n) for k, n, mode in empty if mode != "constant"]
-    if not others:
-        return _lazily(lo, t, at, outs)
 
     def failed() -> Atom:
-        for k, n in others:
-            with e.when(e.op("<", n, i64(1))):
-                lo.fail(span, nothing_to_read(t, k))
+        fail_empty(lo, t, empty, span)
         return must(0, t.dtype.compute)
 
-    return e.branch(e.all_of([e.op(">=", n, i64(1)) for _, n in others]), lambda: _lazily(lo, t, at, outs), failed, t.dtype.compute)
+    return e.branch(e.all_of([e.op(">=", n, i64(1)) for _, n in empty]), lambda: _lazily(lo, t, at, outs), failed, t.dtype.compute)
 
 
-def nothing_to_read(t: Tensor, k: int) -> str:
-    """The message for a border on an axis without places."""
-    return f"axis {k} of '%{t.name}' has size 0: there is nothing to read"
+def fail_empty(lo: Lowering, t: Tensor, axes: list[tuple[int, Atom]], span: Span) -> None:
+    """The error of a border on the first of these axes that has no places. A local that is stored has places beside an empty axis, too, which nobody asks for:
+    in its kernel this is an error only if a result that depends on it has elements."""
+    e = lo.e
+    with e.when(_asked_for(lo)):
+        for k, n in axes:
+            with e.when(e.op("<", n, i64(1))):
+                lo.fail(span, f"axis {k} of '%{t.name}' has size 0: there is nothing to read")
+
+
+def _asked_for(lo: Lowering) -> Atom:
+    """Whether a result that depends on what this kernel writes has elements."""
+    e, names = lo.e, set(lo.written)
+    out: Atom = FALSE
+    for group in lo.op.order:
+        tensors = [lo.op.tensors[n] for n in group.tensors]
+        if any(r.tensor in names for t in tensors for p in t.pieces for r in reads_in(p.value)):
+            names.update(group.tensors)
+    for t in lo.op.results:
+        if t.name in lo.written:
+            return TRUE
+        if t.name in names:
+            some = e.all_of([e.op(">=", extent(lo, t, k), i64(1)) for k in range(len(t.shape))])
+            out = some if out is FALSE else e.op("or", out, some)
+    return out
 
 
 # --------------------------------------------------------------------------------------------------------- interior and edges

@@ -107,7 +107,7 @@ class _Walker:
                 self.walk(i, env, always)
         t, access = self.tensors[x.tensor], x.access or ("inside",) * len(at)
         for k, (word, border) in enumerate(zip(access, t.border, strict=True)):
-            if always and word == "border" and border is not None and border.mode != "constant":
+            if always and word == "border" and border is not None:
                 self.found.borders.setdefault((x.tensor, k), x.span)
         if not self.inline(x.tensor):
             self.found.uses.append(Use(x.tensor, at, access))

@@ -101,5 +101,19 @@ def test_an_empty_axis_is_an_error_only_where_it_is_read() -> None:
     assert results(text, t=none, i=np.zeros(0, np.int32))["y"].shape == (0,)
     text = op("%t: tensor<Nxf32>, %i: tensor<Mxi32> -> %y: tensor<Mxf32>", "%y[m] = select(N > 0, %t[%i[m]], -1)", "memory { %t { border = replicate } }")
     assert results(text, t=none, i=np.array([5, 0], np.int32))["y"].tolist() == [-1, -1]
+    # An index that is never inside is an error under any border.
     text = op("%t: tensor<Nxf32>, %i: tensor<Mxi32> -> %y: tensor<Mxf32>", "%y[m] = %t[%i[m]]", "memory { %t { border = constant(8) } }")
-    assert results(text, t=none, i=np.array([5, 0], np.int32))["y"].tolist() == [8, 8]
+    with pytest.raises(Failed, match="axis 0 of '%t' has size 0"):
+        results(text, t=none, i=np.array([5, 0], np.int32))
+
+
+@pytest.mark.parametrize("border", ["replicate", "constant(8)"])
+def test_a_stored_local_beside_an_empty_axis(border: str) -> None:
+    """The local reaches one place further than the image on both sides, and is computed before it is known that nobody reads it."""
+    body = "%g[h] = exp(%x[h]) + exp(%x[h + 1])\n%y[h] = %g[h - 1] * %g[h + 1] + sum[k < 9](%g[h - 1] * k)"
+    text = op("%x: tensor<Nxf32> -> %y: tensor<Nxf32>", body, f"memory {{ border = {border} }} schedule {{ %g {{ place = buffer }} }}")
+    assert results(text, x=np.zeros(0, np.float32))["y"].shape == (0,)
+    assert results(text, x=np.zeros(3, np.float32))["y"].shape == (3,)
+    pad = op("%x: tensor<Nxf32> -> %y: tensor<(N + 2)xf32>", body, f"memory {{ border = {border} }} schedule {{ %g {{ place = buffer }} }}")
+    with pytest.raises(Failed, match="axis 0 of '%x' has size 0"):
+        results(pad, x=np.zeros(0, np.float32))
