@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import inf, prod
 
 from pipelink_ir.backends.loops.counts import guess, ranges_of, terms, unrolled
+from pipelink_ir.backends.loops.powers import may_fail as power_may_fail
 from pipelink_ir.ir.functions import REDUCTIONS
 from pipelink_ir.ir.nodes import Apply, Expr, Read, Reduce
 from pipelink_ir.ir.typed import Tensor, TypedOperator
@@ -120,6 +121,8 @@ class Quietness:
             part = 0.0 if x.where is None else self.cost(x.where)
             return n * (self.cost(x.body) + part + 1.0)
         own = _COST.get(x.fn, 1.0) if isinstance(x, Apply) else 0.0
+        if power_may_fail(x):
+            return inf
         if isinstance(x, Read):
             own = self._read(x)
         return own + sum(map(self.cost, children(x)))

@@ -14,7 +14,7 @@ from pipelink_ir.backends.loops.costs import Plan, Quietness
 from pipelink_ir.backends.loops.emit import FALSE, TRUE, Affine, Atom, Emitter, i64
 from pipelink_ir.backends.loops.expand import expand
 from pipelink_ir.backends.loops.fold import must
-from pipelink_ir.backends.loops.powers import power
+from pipelink_ir.backends.loops.powers import may_fail, power
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import BOOL, DTYPES, I64, DType
 from pipelink_ir.ir.functions import FUNCTIONS
@@ -162,6 +162,9 @@ class Lowering:
     # ------------------------------------------------------------------------------------------------------------------- functions
 
     def _apply(self, x: Apply, args: tuple[Atom, ...]) -> Atom:
+        if may_fail(x):
+            with self.e.when(self.e.op("<", args[1], must(0, args[1].dtype))):
+                self.fail(x.span, "an integer to the power {0} is no integer", self.e.convert(args[1], I64))
         return apply(self.e, x.fn, args)
 
     def _lazy(self, x: Apply, env: Env) -> Atom:

@@ -12,6 +12,7 @@ from math import prod
 
 from pipelink_ir.backends.loops.costs import STORED, Costs, Plan, looping
 from pipelink_ir.backends.loops.counts import GUESS, count, guess, known, names, ranges_of, unrolled
+from pipelink_ir.backends.loops.powers import may_fail as power_may_fail
 from pipelink_ir.backends.loops.steps import steps
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.functions import REDUCTIONS
@@ -218,7 +219,9 @@ def evaluations_in(c: Context, loops: bool) -> float:
 
 
 def _may_fail(x: Expr, failing: set[str], strict: bool) -> bool:
-    """Whether evaluating `x` may fail: checked reads, or reductions that have no value over nothing."""
+    """Whether evaluating `x` may fail: checked reads, reductions that have no value over nothing, negative powers of integers."""
+    if power_may_fail(x):
+        return True
     if isinstance(x, Read) and ("check" in x.access or x.tensor in failing):
         return True
     if isinstance(x, Reduce) and strict and REDUCTIONS[x.kind].empty == "error" and not (unrolled(x) and x.where is None):

@@ -5,6 +5,21 @@ from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import Atom, Emitter, i64
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.ir.dtypes import BOOL, I64
+from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit
+
+
+def may_fail(x: Expr) -> bool:
+    """Whether `x` is an integer to a power that may be negative at run time, which is an error."""
+    return isinstance(x, Apply) and x.fn == "**" and x.dtype is not None and x.dtype.is_int and not _not_negative(x.args[1])
+
+
+def _not_negative(x: Expr) -> bool:
+    """What is seen to be no less than 0 without a proof."""
+    if isinstance(x, Cast) and x.implicit:
+        return _not_negative(x.arg)
+    if isinstance(x, Apply) and x.fn == "mod":
+        return isinstance(x.args[1], IntLit) and x.args[1].value >= 0
+    return isinstance(x, IntLit) and x.value >= 0
 
 
 def power(e: Emitter, base: Atom, exponent: Atom) -> Atom:
@@ -33,7 +48,7 @@ def _constant(e: Emitter, base: Atom, n: int) -> Atom:
 
 
 def _variable(e: Emitter, base: Atom, exponent: Atom, one: form.Const) -> Atom:
-    """By squaring over the bits of the exponent. Of an integer a negative exponent gives 1, as the table's reference does."""
+    """By squaring over the bits of the exponent. A negative one of an integer has been refused by then, and gives 1."""
     n = e.convert(exponent, I64)
     steps = e.op("abs", n) if base.dtype.is_float else e.op("max", n, i64(0))
     out, square, left = e.var("power", one), e.var("square", base), e.var("left", steps)

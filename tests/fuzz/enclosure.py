@@ -123,6 +123,10 @@ class Enclosure(Interpreter):
             out = self._product(plain, body, count, e.dtype)
         else:
             out = pack(low, high)
+            if e.kind in ("max", "min"):
+                # Of zeros of both signs either may be found first.
+                negative, positive = (plain("any", (body.real <= 0) & (body.imag >= 0) & sign) for sign in (np.signbit(body.real), ~np.signbit(body.imag)))
+                out = np.where((low == 0) & (high == 0) & negative & positive, pack(-0.0, 0.0), out)
         unknown = plain("any", intervals.is_unknown(body)) if intervals.is_unknown(body).any() else np.zeros((), np.bool_)
         return np.where(unknown, UNKNOWN, out)
 

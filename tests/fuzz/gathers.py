@@ -35,7 +35,7 @@ def program(tape: Tape) -> Program:
 def _read(tape: Tape, rank: int, place: str = "") -> str:
     """One read of the table at a place that depends on data."""
     first = place or tape.choose(("%i[h]", "%i[h]", "%j[h] + 1", "%i[%j[h]]", "i32(floor(%x[h]))", "%i[h] - %j[h]", "clamp(%i[h], 0, 2)", "%i[h] * 2"))
-    read = f"%t[{first}]" if rank == 1 else f"%t[{', '.join((first, tape.choose(('%j[h]', '0', '%i[h]', 'i32(round(%x[h] * 4))'))))}]"
+    read = f"%t[{first}]" if rank == 1 else f"%t[{', '.join((first, tape.choose(('%j[h]', '%j[h] mod 2', '%i[h]', 'i32(round(%x[h] * 4))'))))}]"
     other = "%i[h] == %j[h]"
     return tape.choose((read, read, f"select(%x[h] > 0, {read}, {read.replace('%i[h]', '%j[h]')})", f"select({other}, {read}, {read})"))
 
