@@ -38,7 +38,9 @@ SECTIONS: tuple[Section, ...] = (
         "fuse",
     )),
     Section("planning", (
-        # assign-streams, alias-buffers (which needs to know what runs concurrently), verify-plan (last: it proves the two right).
+        # Last among those that move nodes: it writes the order in which they are launched.
+        "assign-streams",
+        # alias-buffers (which needs to know what runs concurrently), verify-plan (last: it proves the two right).
     )),
 )
 """Every pass."""
