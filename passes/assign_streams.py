@@ -71,6 +71,8 @@ class _Assignment:
         self.waits: dict[int, list[int]] = {}
         """Node -> the nodes whose events it waits for."""
         self.events: dict[int, int] = {}
+        self.streams_of: dict[str, set[int]] = {}
+        """Operator -> the streams on which nodes of it run."""
         self.barrier: int | None = None
         """The latest node that is ordered with everything."""
         self.needs = _needs(pipeline)
@@ -123,6 +125,7 @@ class _Assignment:
         for j in sorted(needs, key=lambda j: -self.placed[j].order):
             self._wait(i, s, j)
         self.placed[i] = _Placed(stream, len(s.nodes), len(self.placed), dict(s.knows))
+        self.streams_of.setdefault(n.op, set()).add(stream)
         s.nodes.append(i)
         s.knows[stream] = len(s.nodes)
         if serial:
@@ -174,7 +177,7 @@ class _Assignment:
     def _full(self, n: Node) -> set[int] | None:
         """The streams that nodes of this operator use, if they are as many as its `max_streams` allows."""
         limit = self._limit(n)
-        used = {self.placed[j].stream for j in self.placed if getattr(self.pipeline.nodes[j], "op", None) == n.op} if limit is not None else set()
+        used = self.streams_of.get(n.op, set())
         return used if limit is not None and len(used) >= limit else None
 
     def _limit(self, n: Node) -> int | None:
