@@ -36,18 +36,16 @@ class Static:
 
     @property
     def shown(self) -> str:
-        """The name that the text gives it: the last part of `_ZZ…E4tile` or `_ZZ…E4tile_0`."""
-        for m in reversed(list(re.finditer(r"E?(\d+)", self.name))):
-            rest = self.name[m.end():]
-            for digits in range(1, len(m[1]) + 1):
-                size = int(m[1][-digits:])
-                if 0 < size <= len(rest) and re.fullmatch(r"(_\d+|_)?", rest[size:]):
-                    return rest[:size]
+        """The name that the text gives it: `tile` of `_ZZ…E4tile`, or of `_ZZ…E4tile_0`."""
+        for m in re.finditer(r"E(\d+)", self.name):
+            rest, size = self.name[m.end():], int(m[1])
+            if size <= len(rest) and re.fullmatch(r"(_\d*)?", rest[size:]):
+                return rest[:size]
         return self.name
 
 
 def statics(library: bytes) -> list[Static]:
-    """All variables of an ELF library of 64 bits, and its functions as none."""
+    """All variables of an ELF library of 64 bits."""
     return [Static(name, value, size, writable) for name, kind, value, size, writable in _symbols(library) if kind == _OBJECT and size]
 
 

@@ -64,7 +64,7 @@ def compiler() -> Compiler:
 
 @cache
 def _find(named: tuple[str, ...] | None) -> Compiler | None:
-    candidates = [named] if named else [(path,) for name in NAMES if (path := shutil.which(name))]
+    candidates: list[tuple[str, ...]] = [named] if named else [(path,) for name in NAMES if (path := shutil.which(name))]
     if not named and find_spec("ziglang") is not None:
         candidates.append((sys.executable, "-m", "ziglang", "c++"))
     for command in candidates:
