@@ -21,7 +21,7 @@ from pipelink_ir.backends.loops.tidy import tidy
 from pipelink_ir.backends.loops.transpose import turned
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import I64, DType
-from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name
+from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name, Range
 from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.ir.walk import deep
 
@@ -77,6 +77,11 @@ def buffer_of(t: Tensor) -> form.Buffer:
     """The memory of a tensor."""
     kind = {"operand": "operand", "result": "result", "local": "temporary"}[t.kind]
     return form.Buffer(t.name, kind, t.dtype, tuple(_minus(size_of(hi), size_of(lo)) for lo, hi in t.shape))
+
+
+def extent_of(r: Range) -> form.Expr:
+    """How many places a range over symbols has."""
+    return _minus(size_of(r.hi), i64(0) if r.lo is None else size_of(r.lo))
 
 
 def _minus(a: form.Expr, b: form.Expr) -> form.Expr:

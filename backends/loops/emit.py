@@ -60,6 +60,8 @@ class Emitter:
         self.depth: dict[str, int] = {}
         self.affine: dict[str, Affine] = {}
         self.names: dict[str, int] = {}
+        self.taken: frozenset[str] = frozenset()
+        """Names of memory that is there already."""
 
     # ------------------------------------------------------------------------------------------------------------ names and frames
 
@@ -71,6 +73,11 @@ class Emitter:
             return hint
         name = f"{hint}_{n}"
         return self.fresh(name) if name in self.names else self._claim(name)
+
+    def memory(self, hint: str) -> str:
+        """A name for scratch, which shares its name space with the tensors of the operator."""
+        name = self.fresh(hint)
+        return name if name not in self.taken else self.memory(hint)
 
     def _claim(self, name: str) -> str:
         self.names[name] = 1

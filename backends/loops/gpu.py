@@ -15,8 +15,10 @@ from pipelink_ir.backends.loops.check import check_program
 from pipelink_ir.backends.loops.gpu_derive import derived
 from pipelink_ir.backends.loops.gpu_nests import gpu_body
 from pipelink_ir.backends.loops.gpu_place import gpu_plan
+from pipelink_ir.backends.loops.gpu_product import product_body, product_of
 from pipelink_ir.backends.loops.gpu_recur import gpu_recurrence
-from pipelink_ir.backends.loops.gpu_shape import Shape, shape_of
+from pipelink_ir.backends.loops.gpu_shape import shape_of
+from pipelink_ir.backends.loops.gpu_turn import turn_body, turn_of
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.settle import settled
@@ -39,6 +41,7 @@ class _GpuBuilder:
         op, stored = derived(settled(op))
         self.op, self.plan, self.sites = op, gpu_plan(op, stored), Sites()
         self.kernels: list[form.Kernel] = []
+        self.scratch: list[form.Buffer] = []
 
     def run(self) -> form.Program:
         op = self.op
@@ -50,17 +53,19 @@ class _GpuBuilder:
                 self._joint([op.tensors[n] for n in step.tensors])
             else:
                 self._pieces(op.tensors[step.tensors[0]])
-        temporaries = [t for t in op.tensors.values() if t.kind == "local" and self.plan.place[t.name] == "buffer"]
+        stored = [t for t in op.tensors.values() if t.kind == "local" and self.plan.place[t.name] == "buffer"]
+        temporaries = (*map(buffer_of, stored), *self.scratch)
         return form.Program(op.op.name, tuple(self.kernels), tuple(map(buffer_of, op.operands)), tuple(map(buffer_of, op.results)),
-                            tuple(map(buffer_of, temporaries)), op.symbols, scalars_of(op), tuple(self.sites.list))
+                            temporaries, op.symbols, scalars_of(op), tuple(self.sites.list))
 
     def _joint(self, tensors: list[Tensor]) -> None:
         """Tensors over one box: neighbours of one shape share a kernel."""
         run: list[Job] = []
-        before: Shape | None = None
+        before: object = None
         for t in tensors:
-            shape = shape_of(self.op, self.plan.local, t.pieces[0])
-            if run and shape != before:
+            alone = product_of(self.op, self.plan.local, t.pieces[0]) or turn_of(self.op, self.plan.local, t.pieces[0])
+            shape = alone or shape_of(self.op, self.plan.local, t.pieces[0])
+            if run and (shape != before or alone is not None):
                 self._kernel(run, run[0][0].name)
                 run = []
             run.append((t, t.pieces[0]))
@@ -74,12 +79,22 @@ class _GpuBuilder:
             self._kernel([(t, piece)], t.name if len(jobs) == 1 else f"{t.name}.{k}", chosen)
 
     def _kernel(self, jobs: list[Job], name: str, chosen: dict[str, int] | None = None) -> None:
-        shape = shape_of(self.op, self.plan.local, jobs[0][1], chosen)
-        self._close(gpu_body(self.op, self.plan, self.sites, jobs, shape, chosen), name)
+        op, plan, piece = self.op, self.plan, jobs[0][1]
+        product = product_of(op, plan.local, piece, chosen)
+        if product is not None:
+            lo, threads = product_body(op, plan, self.sites, jobs[0], product, chosen)
+            self._close(lo, name, threads)
+            return
+        turn = turn_of(op, plan.local, piece, chosen) if len(jobs) == 1 else None
+        if turn is not None:
+            self._close(turn_body(op, plan, self.sites, jobs[0], turn, chosen), name)
+            return
+        self._close(gpu_body(op, plan, self.sites, jobs, name, shape_of(op, plan.local, piece, chosen), chosen), name)
 
     def _close(self, lo: Lowering, name: str, threads: int = 0) -> None:
         """The finished kernel of what was written."""
         op = self.op
         body = tidy(tuple(lo.e.frames[0].stmts))
-        buffers = tuple(buffer_of(t) for t in op.tensors.values() if t.name in lo.used)
+        buffers = (*(buffer_of(t) for t in op.tensors.values() if t.name in lo.used), *lo.scratch)
+        self.scratch += lo.scratch
         self.kernels.append(form.Kernel(f"{op.op.name}.{name}", buffers, op.symbols, scalars_of(op), body, op.exact, op.fast_math, "gpu", threads))

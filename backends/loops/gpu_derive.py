@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from pipelink_ir.backends.loops.counts import count, known, names, ranges_of, terms
-from pipelink_ir.backends.loops.gpu_shape import last_of, long, reads_of, risky
+from pipelink_ir.backends.loops.gpu_shape import last_of, long, reads_of, risky, sized
 from pipelink_ir.ir.dtypes import BOOL, F64, I64, DType
 from pipelink_ir.ir.functions import REDUCTIONS
 from pipelink_ir.ir.nodes import Apply, Cast, Const, Expr, FloatLit, IntLit, Name, Range, Read, Reduce
@@ -117,7 +117,7 @@ class _Deriver:
         if not isinstance(x, Reduce) or REDUCTIONS[x.kind].ranked or not long(x):
             return None
         n = terms(x)
-        if (n is not None and n <= WORK) or not all(_sized(b, self.op) for r in ranges_of(x) for b in (r.lo, r.hi) if b is not None):
+        if (n is not None and n <= WORK) or not all(sized(b, self.op) for r in ranges_of(x) for b in (r.lo, r.hi) if b is not None):
             return None
         if x.kind in ("argmax", "argmin") and (x.where is not None or x.body.dtype is None or not (x.body.dtype.is_int or x.body.dtype.is_float)):
             return None
@@ -138,15 +138,6 @@ class _Deriver:
     def _inside(self, name: str) -> bool:
         """Whether a tensor may be evaluated where it is read."""
         return self.tensors[name].kind == "local" and name not in self.ring and name not in self.stored
-
-
-def _sized(x: Expr, op: TypedOperator) -> bool:
-    """Whether a bound is known from sizes alone."""
-    if isinstance(x, Apply):
-        return x.fn in ("+", "-", "*", "floordiv", "mod", "neg", "min", "max", "abs", "ceildiv") and all(_sized(a, op) for a in x.args)
-    if isinstance(x, Cast):
-        return x.implicit and _sized(x.arg, op)
-    return isinstance(x, IntLit) or (isinstance(x, Name) and x.name in op.symbols)
 
 
 def _few(axes: tuple[Range, ...]) -> bool:

@@ -7,23 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.build import extent_of
 from pipelink_ir.backends.loops.costs import Plan
 from pipelink_ir.backends.loops.emit import Atom, i64
-from pipelink_ir.backends.loops.gpu_shape import Shape
-from pipelink_ir.backends.loops.gpu_team import Team, unravel
+from pipelink_ir.backends.loops.gpu_flat import unravel
+from pipelink_ir.backends.loops.gpu_shape import Shape, sized
+from pipelink_ir.backends.loops.gpu_sort import Rows
+from pipelink_ir.backends.loops.gpu_team import Team
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import Axis, Job, Nest
+from pipelink_ir.ir.dtypes import I64
 from pipelink_ir.ir.typed import TypedOperator
 
 
-def gpu_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job], shape: Shape, chosen: Mapping[str, int] | None = None) -> Lowering:
-    """The kernel that computes pieces over one box, still open."""
+def gpu_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job], name: str, shape: Shape,
+             chosen: Mapping[str, int] | None = None) -> Lowering:
+    """The kernel that computes pieces over one box, still open; `name` tells it from the others of the program."""
     lo = Lowering(op, plan, sites, frozenset(t.name for t, _ in jobs), chosen)
     nest = _GpuNest(lo, jobs)
     if shape.kind == "grid":
         nest.grid()
     else:
-        nest.block(shape.axes)
+        nest.block(shape.axes, name)
     return lo
 
 
@@ -47,9 +53,9 @@ class _GpuNest(Nest):
         return all(self._whole(p, -1) and self._in_step(p, u, 0, True) for (_, p), u in zip(self.jobs, self.uses, strict=True))
 
     def _places(self, axes: list[Axis], p: Atom) -> list[Atom]:
-        return unravel(self.lo, [(a.name, a.lo, a.n) for a in axes], p) if axes else []
+        return unravel(self.lo, tuple((a.name, a.lo, a.n) for a in axes), p) if axes else []
 
-    def block(self, outer: tuple[int, ...]) -> None:
+    def block(self, outer: tuple[int, ...], name: str) -> None:
         """One block for each place of the axes `outer`; its threads share the places of the others."""
         e, team = self.e, Team(self.lo)
         blocks = [self.axes[k] for k in outer]
@@ -57,6 +63,7 @@ class _GpuNest(Nest):
         threads = [self.axes[k] for k in inner]
         turns = self._guarded(self._total(blocks), threads)
         with e.loop(self._hint(blocks) if blocks else "once", i64(0), turns, kind="block") as p:
+            team.rows = self._rows(name, outer, p)
             fixed = dict(zip(outer, self._places(blocks, p), strict=True))
 
             def body() -> None:
@@ -70,6 +77,17 @@ class _GpuNest(Nest):
                     self.element([at[k] for k in range(len(self.axes))])
 
             self._readable(body)
+
+    def _rows(self, name: str, outer: tuple[int, ...], p: Atom) -> Rows | None:
+        """The blocks by number, if how many there are is known from sizes."""
+        piece = self.jobs[0][1]
+        axes = [piece.axes[k] for k in outer]
+        if not all(sized(b, self.lo.op) for r in axes for b in (r.lo, r.hi) if b is not None):
+            return None
+        count: form.Expr = i64(1)
+        for r in axes:
+            count = form.Op("*", (count, extent_of(r)), I64)
+        return Rows(name, p, count)
 
     def _alike(self, team: Team, fixed: Mapping[int, Atom]) -> None:
         """The one place of a block. Definitions may read those before them there."""

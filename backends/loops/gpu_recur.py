@@ -8,7 +8,8 @@ from __future__ import annotations
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.costs import Plan
 from pipelink_ir.backends.loops.emit import Atom, i64
-from pipelink_ir.backends.loops.gpu_team import Team, unravel
+from pipelink_ir.backends.loops.gpu_flat import unravel
+from pipelink_ir.backends.loops.gpu_team import Team
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import store
 from pipelink_ir.backends.loops.reads import no_hole
@@ -45,7 +46,7 @@ class _GpuScan(Scan):
         for _, _, n in lanes:
             turns = e.op("*", turns, n)
         with e.loop("lane", i64(0), turns, kind="grid" if self.single else "block") as p:
-            self._steps(unravel(self.lo, lanes, p) if lanes else [])
+            self._steps(unravel(self.lo, tuple(lanes), p) if lanes else [])
 
     def _steps(self, at: list[Atom], chunk: tuple[Atom, Atom] | None = None) -> None:
         e = self.e
@@ -74,7 +75,7 @@ class _GpuScan(Scan):
         for _, _, n in ranges:
             total = e.op("*", total, n)
         with self.team.loop(ranges[0][0] if len(ranges) == 1 else "place", i64(0), total) as q:
-            at = {**fixed, **dict(zip(free, unravel(lo, ranges, q), strict=True))}
+            at = {**fixed, **dict(zip(free, unravel(lo, tuple(ranges), q), strict=True))}
             places = [at[axis] for axis in range(len(p.axes))]
             with e.when(e.all_of(no_hole(lo, p, tuple(places)))):
                 store(lo, t, p, places)

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pipelink_ir.backends.loops.counts import names, ranges_of, terms
+from pipelink_ir.backends.loops.place import may_fail
 from pipelink_ir.backends.loops.uses import Lin, Use, uses_of
 from pipelink_ir.ir.functions import REDUCTIONS
-from pipelink_ir.ir.nodes import Expr, Name, Range, Read, Reduce
+from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name, Range, Read, Reduce
 from pipelink_ir.ir.typed import Piece, TypedOperator
 from pipelink_ir.ir.walk import children, walk
 
@@ -160,9 +161,14 @@ class _Walker:
 def risky(x: Expr, failing: Callable[[str], bool], strict: bool) -> bool:
     """Whether `x` may be evaluated only where it stands: a check may fail in it, or a guard around it keeps its reads inside. `strict`: a reduction over
     nothing may be an error."""
-    for y in walk(x):
-        if isinstance(y, Read) and (not {"guarded", "check"}.isdisjoint(y.access) or failing(y.tensor)):
-            return True
-        if isinstance(y, Reduce) and strict and REDUCTIONS[y.kind].empty == "error":
-            return True
-    return False
+    reads = [y for y in walk(x) if isinstance(y, Read)]
+    return any("guarded" in y.access for y in reads) or may_fail(x, {y.tensor for y in reads if failing(y.tensor)}, strict)
+
+
+def sized(x: Expr, op: TypedOperator) -> bool:
+    """Whether a bound is known from sizes alone."""
+    if isinstance(x, Apply):
+        return x.fn in ("+", "-", "*", "floordiv", "mod", "neg", "min", "max", "abs", "ceildiv") and all(sized(a, op) for a in x.args)
+    if isinstance(x, Cast):
+        return x.implicit and sized(x.arg, op)
+    return isinstance(x, IntLit) or (isinstance(x, Name) and x.name in op.symbols)

@@ -14,11 +14,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.counts import names, ranges_of, terms
+from pipelink_ir.backends.loops.counts import ranges_of, terms
 from pipelink_ir.backends.loops.emit import TRUE, Atom, Frame, i64
 from pipelink_ir.backends.loops.fold import must
-from pipelink_ir.backends.loops.gpu_shape import long, long_reductions, risky
+from pipelink_ir.backends.loops.gpu_flat import flat, independent, nested, unravel
+from pipelink_ir.backends.loops.gpu_shape import long, long_reductions, risky, sized
+from pipelink_ir.backends.loops.gpu_sort import Rows, team_sort
 from pipelink_ir.backends.loops.lower import Env, Lowering
+from pipelink_ir.backends.loops.rank import Sorted
 from pipelink_ir.backends.loops.reduce import Kind, Position, Seen, add_term, finish, kind_of
 from pipelink_ir.ir.dtypes import BOOL, F64, I32
 from pipelink_ir.ir.functions import REDUCTIONS
@@ -36,6 +39,8 @@ class Team:
     def __init__(self, lo: Lowering) -> None:
         self.lo, self.e = lo, lo.e
         self.alone: list[Frame] = []
+        self.rows: Rows | None = None
+        """The blocks by number, where each may have memory of its own."""
         lo.team = self
 
     @contextmanager
@@ -74,20 +79,12 @@ class Team:
         lo = self.lo
         return lo.plan.local(name) and any(risky(p.value, self._fails, lo.op.empty is None) for p in lo.op.tensors[name].pieces)
 
-    def sort(self, x: Reduce, env: Env) -> object:
-        """Writes the sorted candidates of a ranked reduction."""
-        return None
-
-
-def unravel(lo: Lowering, ranges: list[tuple[str, Atom, Atom]], p: Atom) -> list[Atom]:
-    """The indices (name, first, extent) of which `p` is the number, the last one fastest."""
-    e, at, left = lo.e, [], p
-    for k, (name, first, n) in reversed(list(enumerate(ranges))):
-        place = left
-        if k:
-            place, left = e.op("rest", left, n, hint=name), e.op("quot", left, n)
-        at.append(e.op("+", first, place))
-    return at[::-1]
+    def sort(self, x: Reduce, env: Env) -> Sorted | None:
+        """Writes the sorted candidates of a ranked reduction, where memory for them can be set aside before the kernel runs."""
+        ranges = ranges_of(x)
+        if self.rows is None or not all(sized(b, self.lo.op) for r in ranges for b in (r.lo, r.hi) if b is not None):
+            return None
+        return team_sort(self, self.rows, x, env)
 
 
 class _Shared:
@@ -96,16 +93,9 @@ class _Shared:
     def __init__(self, team: Team, x: Reduce, env: Env) -> None:
         self.team, self.lo, self.e, self.x, self.env = team, team.lo, team.lo.e, x, env
         ranges = ranges_of(x)
-        count = _independent(ranges)
+        count = independent(ranges)
         self.inner = ranges[count:]
-        self.flat: list[tuple[str, Atom, Atom]] = []
-        for r in ranges[:count]:
-            first: Atom = self.lo.index(r.lo, env) if r.lo is not None else i64(0)
-            n = self.e.op("max", self.e.op("-", self.lo.index(r.hi, env), first), i64(0))
-            self.flat.append((r.index, first, n))
-        self.total: Atom = i64(1)
-        for _, _, n in self.flat:
-            self.total = self.e.op("*", self.total, n)
+        self.flat = flat(self.lo, ranges[:count], env)
 
     def write(self) -> Atom:
         if self.x.kind in ("argmax", "argmin"):
@@ -128,10 +118,11 @@ class _Shared:
     @contextmanager
     def _terms(self, begin: Atom | None = None, end: Atom | None = None) -> Iterator[tuple[Env, list[Atom]]]:
         """The loops over all terms, or over those whose flat number lies in [begin, end): an environment and the indices of one term."""
-        hint = self.flat[0][0] if len(self.flat) == 1 else "term"
-        with self.team.loop(hint, begin or i64(0), end or self.total) as p:
-            at = unravel(self.lo, self.flat, p)
-            env = self.env.plus({name: i for (name, _, _), i in zip(self.flat, at, strict=True)})
+        ranges = self.flat.ranges
+        hint = ranges[0][0] if len(ranges) == 1 else "term"
+        with self.team.loop(hint, begin or i64(0), end or self.flat.total) as p:
+            at = unravel(self.lo, ranges, p)
+            env = self.env.plus({name: i for (name, _, _), i in zip(ranges, at, strict=True)})
             if not self.inner:
                 yield env, at
                 return
@@ -148,9 +139,9 @@ class _Shared:
                 add_term(lo, x, inner, Kind("+", must(0, kept), kept), acc, seen, True)
             return acc
         total = e.var("sum", must(0, F64))
-        with e.loop("round", i64(0), self.total, i64(ROUND)) as b:
+        with e.loop("round", i64(0), self.flat.total, i64(ROUND)) as b:
             part = e.var("part", kind.neutral)
-            with self._terms(b, e.op("min", e.op("+", b, i64(ROUND)), self.total)) as (inner, _):
+            with self._terms(b, e.op("min", e.op("+", b, i64(ROUND)), self.flat.total)) as (inner, _):
                 add_term(lo, x, inner, kind, part, seen, True)
             e.assign(total, form.Op("+", (total, form.Convert(part, F64, F64)), F64))
         return total
@@ -184,25 +175,3 @@ class _Shared:
         if value.dtype.is_float:
             wins = now("or", wins, now("and", now("!=", value, value), now("==", best, best)))
         return wins
-
-
-def _independent(ranges: tuple[Range, ...]) -> int:
-    """How many ranges there are before the first whose bounds depend on an index of one before it."""
-    bound: set[str] = set()
-    for k, r in enumerate(ranges):
-        if any(names(b) & bound for b in (r.lo, r.hi) if b is not None):
-            return k
-        bound.add(r.index)
-    return len(ranges)
-
-
-@contextmanager
-def nested(lo: Lowering, ranges: tuple[Range, ...], env: Env, at: list[Atom]) -> Iterator[tuple[Env, list[Atom]]]:
-    """Serial loops over ranges, one in the other."""
-    if not ranges:
-        yield env, at
-        return
-    r = ranges[0]
-    first: Atom = lo.index(r.lo, env) if r.lo is not None else i64(0)
-    with lo.e.loop(r.index, first, lo.index(r.hi, env)) as i, nested(lo, ranges[1:], env.plus({r.index: i}), [*at, i]) as found:
-        yield found

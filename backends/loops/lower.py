@@ -86,8 +86,11 @@ class Lowering:
         self.chosen: Mapping[str, int] = chosen or {}
         """Locals of which this kernel meets one piece alone."""
         self.e = Emitter()
+        self.e.taken = frozenset(op.tensors)
         self.root = Env({**{s: self.e.given(s, I64) for s in op.symbols}, **{s: self.e.given(s, d) for s, d in op.scalars}})
         self.used: dict[str, Tensor] = {}
+        self.scratch: list[form.Buffer] = []
+        """Temporary memory of this kernel alone."""
         self.assured: set[tuple[Affine, str]] = set()
         self.running: str | None = None
         """The variable of the loop that is split into interior and edges."""

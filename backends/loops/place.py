@@ -73,7 +73,7 @@ class Planner:
         for group in self.op.order:
             for name in group.tensors:
                 t = self.op.tensors[name]
-                if t.kind == "local" and name not in ring and any(_may_fail(p.value, out, self.op.empty is None) for p in t.pieces):
+                if t.kind == "local" and name not in ring and any(may_fail(p.value, out, self.op.empty is None) for p in t.pieces):
                     out.add(name)
         return out
 
@@ -218,7 +218,7 @@ def evaluations_in(c: Context, loops: bool) -> float:
     return prod(c.extents[:innermost + 1])
 
 
-def _may_fail(x: Expr, failing: set[str], strict: bool) -> bool:
+def may_fail(x: Expr, failing: set[str], strict: bool) -> bool:
     """Whether evaluating `x` may fail: checked reads, reductions that have no value over nothing, negative powers of integers."""
     if power_may_fail(x):
         return True
@@ -226,4 +226,4 @@ def _may_fail(x: Expr, failing: set[str], strict: bool) -> bool:
         return True
     if isinstance(x, Reduce) and strict and REDUCTIONS[x.kind].empty == "error" and not (unrolled(x) and x.where is None):
         return True
-    return any(_may_fail(c, failing, strict) for c in children(x))
+    return any(may_fail(c, failing, strict) for c in children(x))

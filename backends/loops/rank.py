@@ -6,7 +6,7 @@ Everything else gathers the candidates that pass the filter into scratch and sor
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pipelink_ir.backends.loops import form
@@ -47,7 +47,7 @@ def _network(lo: Lowering, x: Reduce, env: Env) -> Atom:
     places: list[Atom] = [must(at, I32) for _, at in terms]
     for i, j in exchanges(len(values)):
         a, b, p, q = values[i], values[j], places[i], places[j]
-        swap = e.op("or", _before(e, b, a), e.op("and", e.op("not", _before(e, a, b)), e.op("<", q, p)))
+        swap = e.op("or", before(e, b, a), e.op("and", e.op("not", before(e, a, b)), e.op("<", q, p)))
         values[i], values[j] = e.choose(swap, b, a), e.choose(swap, a, b)
         places[i], places[j] = e.choose(swap, q, p), e.choose(swap, p, q)
     return places[place]
@@ -72,11 +72,11 @@ def exchanges(n: int) -> Iterator[tuple[int, int]]:
 def _ordered(e: Emitter, a: Atom, b: Atom) -> tuple[Atom, Atom]:
     if a.dtype.is_int:
         return e.op("min", a, b), e.op("max", a, b)
-    swap = _before(e, b, a)
+    swap = before(e, b, a)
     return e.choose(swap, b, a), e.choose(swap, a, b)
 
 
-def _before(e: Emitter, a: Atom, b: Atom) -> Atom:
+def before(e: Emitter, a: Atom, b: Atom) -> Atom:
     """Whether a stands strictly before b: smaller, or a number before a NaN."""
     less = e.op("<", a, b) if a.dtype is not BOOL else e.op("and", e.op("not", a), b)
     return e.op("or", less, e.op("and", e.op("==", a, a), e.op("!=", b, b))) if a.dtype.is_float else less
@@ -87,12 +87,13 @@ def _before(e: Emitter, a: Atom, b: Atom) -> Atom:
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """Candidates in order: scratch with their values and their places, and how many there are."""
+    """Candidates in order: memory with their values and their places, from the element `first` on, and how many there are."""
 
     keys: str
     places: str
     dtype: DType
     count: Atom
+    first: Atom = field(default_factory=lambda: i64(0))
 
 
 def _sorted(lo: Lowering, x: Reduce, env: Env) -> Atom:
@@ -105,9 +106,10 @@ def _sorted(lo: Lowering, x: Reduce, env: Env) -> Atom:
     dtype = x.dtype or order.dtype
 
     def taken() -> Atom:
+        at = e.op("+", order.first, place)
         if x.kind == "nth":
-            return e.convert(e.bind("nth", form.Load(order.keys, place, order.dtype, order.dtype)), dtype)
-        return e.bind("argnth", form.Load(order.places, place, I32, I32))
+            return e.convert(e.bind("nth", form.Load(order.keys, at, order.dtype, order.dtype)), dtype)
+        return e.bind("argnth", form.Load(order.places, at, I32, I32))
 
     def nothing() -> Atom:
         if lo.op.empty is not None:
@@ -133,7 +135,7 @@ def _order(lo: Lowering, x: Reduce, env: Env) -> Sorted:
 
 
 def _scratch(e: Emitter, hint: str, dtype: DType, size: Atom) -> str:
-    name = e.fresh(hint)
+    name = e.memory(hint)
     e.raw(form.Alloc(name, dtype, size))
     return name
 
@@ -198,7 +200,7 @@ def _merge(e: Emitter, s: Sorted, to: tuple[str, str], start: Atom, mid: Atom, e
             with e.when(e.bind("both", form.Op("<", (j, end), BOOL))):
                 a = e.bind("a", form.Load(s.keys, i, s.dtype, s.dtype))
                 b = e.bind("b", form.Load(s.keys, j, s.dtype, s.dtype))
-                e.assign(left, e.op("not", _before(e, b, a)))
+                e.assign(left, e.op("not", before(e, b, a)))
         source = e.bind("source", form.Choose(left, i, j, I64))
         e.raw(form.Store(to[0], k, form.Load(s.keys, source, s.dtype, s.dtype), s.dtype))
         e.raw(form.Store(to[1], k, form.Load(s.places, source, I32, I32), I32))

@@ -130,7 +130,7 @@ class Stretch:
             self._nest(s, kind, acc, 0, Env(), None)
             return Ready(acc, kind.dtype, self.begin, s.axes)
         total = self._scratch("total", F64, must(0, F64))
-        part = self.e.fresh("part")
+        part = self.e.memory("part")
         self.e.raw(form.Alloc(part, kind.dtype, i64(STRETCH * len(self.lanes))))
         ranges = ranges_of(x)
         long = [k for k, r in enumerate(ranges) if (count(r) or BLOCK) > 16]
@@ -145,7 +145,7 @@ class Stretch:
         return Ready(total, F64, self.begin, s.axes)
 
     def _scratch(self, hint: str, dtype: DType, init: form.Const) -> str:
-        name = self.e.fresh(hint)
+        name = self.e.memory(hint)
         self.e.raw(form.Alloc(name, dtype, i64(STRETCH * len(self.lanes))))
         self._each(lambda i: self.e.raw(form.Store(name, i, init, dtype)))
         return name
