@@ -86,6 +86,7 @@ def main() -> int:
         print("torch is not installed: its rows are left out", file=sys.stderr)
     else:
         out += rows("torch", lambda: torch.ones(8, 8), read_torch, compiled)
+        out += rows("from_torch", lambda: pl.from_torch(torch.ones(8, 8)), read_view, compiled)
     report("binding", out)
     return 0
 

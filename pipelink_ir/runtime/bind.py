@@ -129,7 +129,7 @@ class Binder:
                     address = x.data_ptr()
                     steps.append((x.stride(), tensor_type))
                     held.append(x.untyped_storage().nbytes() - x.storage_offset() * (mask + 1))
-                elif kind is TensorView and x.mirrors is None and x.dtype is dtype and x.device == "cpu":
+                elif kind is TensorView and x.dtype is dtype and x.device == "cpu" and (x.mirrors is None or self._still_there(x)):
                     address = x.address
                     steps.append((x.byte_strides, x.layout))
                 else:
@@ -145,6 +145,13 @@ class Binder:
         if form is None or (held and any(bytes < least for bytes, least in zip(held, form.storages, strict=True))):
             return None
         return self._bound(tuple(sources), addresses, form.decision, crooked, copies)
+
+    def _still_there(self, view: Any) -> bool:
+        """Whether the array that a view was made of still has the memory that the view describes."""
+        array = view.mirrors
+        if type(array) is self._tensor:
+            return bool(array.data_ptr() == view.address and array.untyped_storage().nbytes() >= view.needs)
+        return bool(type(array) is self._array and self._address(array) == view.address and array.shape == view.shape and array.strides == view.byte_strides)
 
     def _thorough(self, given: Mapping[str, Any], origins: Mapping[str, str], copies: str) -> Bound:
         matching = Matching(self.pipeline, self.demands, given, origins, copies)
@@ -165,8 +172,9 @@ class Binder:
         steps: list[Any] = []
         storages: list[int] = []
         for x, view in zip(sources, views, strict=True):
-            if is_torch(x):
+            if is_torch(x) or (type(x) is TensorView and is_torch(x.mirrors)):
                 self._tensor = sys.modules["torch"].Tensor
+            if is_torch(x):
                 self._torch[x.dtype] = view.dtype
                 steps.append((x.stride(), self._tensor))
                 storages.append(arithmetic.extent(view.shape, view.byte_strides, view.dtype.bytes)[1])
@@ -183,7 +191,7 @@ class Binder:
         if seen != self._seen:
             self._seen = seen
         elif self.look is None:
-            self._last = _Last.of(self.names, sources, addresses, decision, packed, entries, copies)
+            self._last = _Last.of(self.names, sources, addresses, decision, packed, entries, copies, self._still_there)
         return Bound(self.names, sources, addresses, decision, packed, entries)
 
     def _crooked(self, addresses: list[int], decision: Decision) -> tuple[tuple[int, ...], tuple[Entry, ...]]:
@@ -219,7 +227,7 @@ class _Last:
 
     @classmethod
     def of(cls, names: tuple[str, ...], sources: tuple[Any, ...], addresses: list[int], decision: Decision, packed: tuple[int, ...],
-           entries: tuple[Entry, ...], copies: str) -> _Last | None:
+           entries: tuple[Entry, ...], copies: str, still_there: Callable[[TensorView], bool]) -> _Last | None:
         """None where one of the objects cannot be recognised."""
         import numpy as np
         items: list[tuple[Any, ...]] = []
@@ -228,6 +236,8 @@ class _Last:
                 items.append((name, id(x), np.ndarray, cell_of(x), address, x.shape, x.strides, x.dtype))
             elif is_torch(x):
                 items.append((name, id(x), None, weakref.ref(x), address, x.shape, x.stride(), x.untyped_storage().nbytes()))
+            elif type(x) is TensorView:
+                items.append((name, id(x), TensorView, weakref.ref(x), address, None, None, None if x.mirrors is None else still_there))
             else:
                 return None
         return cls(tuple(items), addresses.copy(), decision, packed, entries, copies)
@@ -243,8 +253,11 @@ class _Last:
                     if (x is not cell() or x.data_ptr() != address or x.shape != shape or x.stride() != steps or x.untyped_storage().nbytes() != held
                             or x.requires_grad):
                         return False
+                elif kind is TensorView:
+                    if x is not cell() or x.address != address or (held is not None and not held(x)):
+                        return False
                 elif id(x) != number or type(x) is not kind or cell.value != address or x.shape != shape or x.strides != steps or x.dtype is not held:
                     return False
-        except (KeyError, RuntimeError):
+        except (KeyError, RuntimeError, AttributeError):  # a name that is missing; a torch tensor without memory; None, which is what dead references give
             return False
         return True

@@ -38,7 +38,7 @@ def stamped(array: Any, how: Any, layout: str | None) -> TensorView:
     except Unreadable as fault:
         raise ValueError(f"{fault.message}; {fault.help}") from None
     return TensorView(found.address, found.shape, found.dtype, found.byte_strides, found.device, layout or found.layout, found.owner, found.readonly, here(),
-                      found.mirrors)
+                      found.mirrors, found.needs)
 
 
 def read(array: Any) -> TensorView:
@@ -114,7 +114,7 @@ def read_torch(t: Any) -> TensorView:
         raise Unreadable("shape", f"the tensor {said} needs {needs} bytes, but its storage was resized to {held}",
                          "give the storage its size back before the call", f"a storage of {held} bytes")
     device = "cpu" if t.device.type == "cpu" else f"{t.device.type}:{t.device.index or 0}"
-    return TensorView(t.data_ptr(), shape, dtype, steps, device, owner=t, mirrors=t)
+    return TensorView(t.data_ptr(), shape, dtype, steps, device, owner=t, mirrors=t, needs=0 if 0 in shape else needs)
 
 
 def _dlpack(array: Any) -> TensorView:

@@ -30,7 +30,8 @@ class Target:
     runs: bool = True
 
 
-_HERE = {"cpu": Target("cpu", "cpu", texts=("loops", "ll", "s")), "reference": Target("reference", "reference", ("resolve", "infer-types"))}
+_HERE = {"cpu": Target("cpu", "cpu", texts=("loops", "ll", "s")), "reference": Target("reference", "reference", ("resolve", "infer-types")),
+         "cuda-emulated": Target("cuda-emulated", "cpu", texts=("cu",))}
 
 
 def parse_target(text: str) -> Target:
@@ -81,5 +82,8 @@ def load(target: Target, module: Module, pipeline: str, options: Mapping[str, An
     if arch is not None and arch.kind == "cuda":
         from pipelink_ir.backends.cuda.compile import load_texts
         return load_texts(module, pipeline, arch)
+    if target.name == "cuda-emulated":
+        from pipelink_ir.backends.cuda.emulate.executable import load as load_emulated
+        return load_emulated(module, pipeline)
     from pipelink_ir.backends.cpu.executable import load as load_cpu
     return load_cpu(module, pipeline, None)

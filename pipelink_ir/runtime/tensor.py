@@ -32,16 +32,18 @@ class TensorView:
     must not be written, `owner` is whatever keeps it alive, `mirrors` the array that the view was made of, if any, and `made` the line of Python that made it.
 
     NumPy, PyTorch, JAX and CuPy take a view as it is (`numpy.asarray(view)`, `torch.from_dlpack(view)`). Views are made by `as_view` (of any array),
-    `from_torch`, `from_raw_ptr` and `TensorBuilder`.
+    `from_torch`, `from_raw_ptr` and `TensorBuilder`. A view of a torch tensor needs a storage of `needs` bytes.
     """
 
-    __slots__ = ("__weakref__", "address", "byte_strides", "device", "dtype", "layout", "made", "mirrors", "owner", "readonly", "shape")
+    __slots__ = ("__weakref__", "address", "byte_strides", "device", "dtype", "layout", "made", "mirrors", "needs", "owner", "readonly", "shape")
 
     def __init__(self, address: int, shape: Sequence[int], dtype: DType, byte_strides: Sequence[int] | None = None, device: str = "cpu",
-                 layout: str | None = None, owner: Any = None, readonly: bool = False, made: Origin | None = None, mirrors: Any = None) -> None:
+                 layout: str | None = None, owner: Any = None, readonly: bool = False, made: Origin | None = None, mirrors: Any = None,
+                 needs: int = 0) -> None:
         self.address, self.shape, self.dtype = address, tuple(shape), dtype
         self.byte_strides = arithmetic.dense(self.shape, dtype.bytes) if byte_strides is None else tuple(byte_strides)
         self.device, self.layout, self.owner, self.readonly, self.made, self.mirrors = device, layout, owner, readonly, made, mirrors
+        self.needs = needs
         if layout is not None and len(layout) != len(self.shape):
             raise ValueError(f"the layout {layout} names {len(layout)} axes, but the tensor has {len(self.shape)}")
 

@@ -365,3 +365,15 @@ def test_inputs_named_like_options() -> None:
     np.testing.assert_array_equal(pl.compile(text)(out=one, copies=two).y, one + two)
     with pytest.raises(pl.ExecutionError, match="is missing"):
         pl.compile(text)(out=one)
+
+
+def test_nothing_where_an_object_was_before() -> None:
+    """The references to objects of the last call are dead, and None is given: that is no array, and not the array that is gone."""
+    compiled = pl.compile(TWICE)
+    for make in (lambda: matrix(2, 2), lambda: pl.as_view(matrix(2, 2)), lambda: pl.TensorBuilder((2, 2), "f32").allocate()):
+        array = make()
+        for _ in range(4):
+            compiled(x=array)
+        del array
+        with pytest.raises(pl.ExecutionError):
+            compiled(x=None)
