@@ -88,7 +88,7 @@ class Binder:
         dtypes = [DTYPES[o.type.dtype] for o in pipeline.inputs]
         self._array = np.ndarray
         self._slots = tuple(zip(self.names, dtypes, [d.numpy() for d in dtypes], [d.bytes - 1 for d in dtypes], strict=True))
-        self._tensor: type | None = None
+        self._tensor: Any = None
         self._torch: dict[Any, DType] = {}
         self._forms: dict[Any, _Form] = {}
         self._last: _Last | None = None
