@@ -6,6 +6,7 @@ default (`defaults`); a variable that is set wins over it.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,6 +25,7 @@ class Variable:
 
 VARIABLES = (
     Variable("PIPELINK_CACHE_DIR", "$XDG_CACHE_HOME/pipelink or ~/.cache/pipelink", "the folder of compiled code; `off`, or one that cannot be written: none"),
+    Variable("CXX", "c++, g++ or clang++", "the C++ compiler with which the target `cuda-emulated` makes kernels for CUDA run on the processor"),
     Variable("PIPELINK_NUM_THREADS", "the processors this process may use", "how many threads one loop of the CPU backend may run on, 1 for none of its own"),
     Variable("PIPELINK_LOG_LEVEL", "warning", "what goes to standard error: debug (each array beside the contract it is held against), info, warning, error"),
 )
@@ -75,6 +77,12 @@ def num_threads() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def cxx() -> tuple[str, ...] | None:
+    """CXX as a command and its arguments; None if it is not set."""
+    text = _text("CXX")
+    return tuple(shlex.split(text)) if text else None
 
 
 def log_level() -> str:
