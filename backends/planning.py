@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from pipelink_ir.backends.loops.form import Buffer, Kernel, Program, evaluate
-from pipelink_ir.backends.scalars import attribute_value, slot_bits
+from pipelink_ir.backends.scalars import Number, attribute_value, slot_bits
 from pipelink_ir.ir.diagnostics import ExecutionError, Report, internal_error
 from pipelink_ir.ir.dtypes import DTYPES, DType
 from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_condition
@@ -236,14 +236,19 @@ class Planner(Generic[U]):
 
     def _scalars(self, unit: U, node: Node, env: dict[str, int]) -> dict[str, int]:
         """The attributes that are run-time parameters, as words of a frame."""
-        out: dict[str, int] = {}
+        values = self.attribute_values(unit, node, env)
+        return {name: slot_bits(values[name], dtype) for name, dtype in unit.program.scalars}
+
+    def attribute_values(self, unit: U, node: Node, env: Mapping[str, int]) -> dict[str, Number]:
+        """The values of the attributes that are run-time parameters, at a node whose operator has the sizes `env`."""
+        out: dict[str, Number] = {}
         given = {s.key: s for s in node.attrs}
         defaults = {a.name: a.default for a in unit.op.attributes}
         for name, dtype in unit.program.scalars:
             expr = _attribute(name, given, defaults.get(name))
             if expr is None:
                 internal_error(f"'@{unit.op.name}' has no value for its attribute '{name}'")
-            out[name] = slot_bits(attribute_value(expr, self.env if name in given else env, dtype), dtype)
+            out[name] = attribute_value(expr, self.env if name in given else env, dtype)
         return out
 
 

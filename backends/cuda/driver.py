@@ -95,7 +95,7 @@ class Commands:
             self._reserve(2 * self._room)
             ctypes.memmove(self._words, old, ctypes.sizeof(old))
         at = WORDS * self.count
-        self._words[at:at + len(command)] = command
+        self._words[at:at + len(command)] = list(command)
         self.count += 1
 
     def clear(self) -> None:

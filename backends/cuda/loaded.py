@@ -74,7 +74,7 @@ class Kernels:
         self._shared: dict[int, int] = {}
         self._occupancy: dict[tuple[int, int, int], int] = {}
         self._lock = threading.RLock()
-        self._closing = weakref.finalize(self, _unload, driver, device, self._modules)
+        weakref.finalize(self, _unload, driver, device, self._modules).atexit = False
         self._load(False)
         for name in code.users:
             binary = code.user_binary(name)

@@ -29,12 +29,11 @@ class Order:
         out, numbers, events = cls(pipeline), dict[int, int](), dict[int, int]()
         nodes = [(n, node) for n, node in enumerate(pipeline.nodes) if isinstance(node, Node)]
         planned = {n: _plan(node.plan) for n, node in nodes}
-        if not any(p.get("stream") for p in planned.values()):
-            return out
         for n, _ in nodes:
-            given = planned[n].get("stream", [0])[0]
-            out._stream[n] = numbers.setdefault(given, len(numbers)) if numbers or given else numbers.setdefault(0, 0)
-        out.streams = len(numbers)
+            out._stream[n] = numbers.setdefault(next(iter(planned[n].get("stream", ())), 0), len(numbers))
+        out.streams = max(1, len(numbers))
+        if out.streams == 1:
+            return out
         for n, _ in nodes:
             out._after[n] = [events.setdefault(e, out.streams + len(events)) for e in planned[n].get("record", [])]
             out._before[n] = [events[e] for e in planned[n].get("wait", []) if e in events]

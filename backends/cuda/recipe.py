@@ -68,8 +68,12 @@ class Recipe:
     """The steps that have a status, in order."""
     bytes: int = 0
     """The arena without arrays on their way."""
+    inputs: tuple[int, ...] = ()
+    """Bytes of each input."""
     runs: int = 0
     """Calls so far: from the second on it is worth a graph."""
+    refused: str | None = None
+    """Why there is no graph of it, if one was tried."""
 
 
 class RecipeMaker:

@@ -214,6 +214,22 @@ _TEXT: dict[str, tuple[str, str, str]] = {
         "a read from an axis of size 0. They are reported at the place in the program that met them. A `border`, a `where` filter or `empty = zero` "
         "defines the case.",
     ),
+    "PL6201": (
+        "device_memory", "no memory left on the GPU",
+        "What lives between nodes, scratch and the results of a call have to fit in the memory that is free on the device. Nothing was computed; the pipeline "
+        "can be called again, with smaller arrays, or after memory was given back (other arrays, the caches of other libraries, other processes).",
+    ),
+    "PL6202": (
+        "launch", "a kernel that the GPU would not run",
+        "The driver refused a command, or a kernel failed while it ran. After a refusal the pipeline can be called again. After a fault such as an access outside "
+        "of memory no call of this process reaches the device any more, in any library: the process has to be started anew. Kernels of the compiler's own "
+        "do not do that; of a hand-written one `pipelinkc verify FILE` and compute-sanitizer find the line.",
+    ),
+    "PL6301": (
+        "verify", "a hand-written kernel that differs from its `compute`",
+        "`pipelinkc verify` runs a `kernel cuda` and the `compute` beside it on the same inputs. Where they differ by more than the accuracy that the language "
+        "asks for, one of the two is wrong: the first place, both values and the inputs that lead to it are shown.",
+    ),
     "PL9001": (
         "unsupported", "a feature that this version does not have",
         "The text or the command is right, but this version of the compiler cannot do it yet. It says so instead of doing something else. On the "

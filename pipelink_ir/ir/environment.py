@@ -28,6 +28,7 @@ VARIABLES = (
     Variable("CXX", "c++, g++ or clang++", "the C++ compiler with which the target `cuda-emulated` makes kernels for CUDA run on the processor"),
     Variable("PIPELINK_NUM_THREADS", "the processors this process may use", "how many threads one loop of the CPU backend may run on, 1 for none of its own"),
     Variable("PIPELINK_LOG_LEVEL", "warning", "what goes to standard error: debug (each array beside the contract it is held against), info, warning, error"),
+    Variable("PIPELINK_GRAPHS", "16", "how many CUDA graphs a pipeline keeps, one for each set of sizes that comes again; `off`: every call launches its kernels"),
 )
 """Every variable of ours."""
 
@@ -89,3 +90,16 @@ def log_level() -> str:
     """PIPELINK_LOG_LEVEL in lower case, `warning` if it is unset or no level."""
     level = (_text("PIPELINK_LOG_LEVEL") or "warning").lower()
     return level if level in LOG_LEVELS else "warning"
+
+
+def cuda_graphs() -> int:
+    """PIPELINK_GRAPHS: how many graphs a pipeline keeps, 0 where they are off. What is no number counts as unset."""
+    text = (_text("PIPELINK_GRAPHS") or "").lower()
+    if text in ("off", "no", "false"):
+        return 0
+    return min(int(text), 4096) if text.isascii() and text.isdigit() else 16
+
+
+def visible_devices() -> str | None:
+    """CUDA_VISIBLE_DEVICES, by which CUDA hides devices from a process; None if it is not set."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -1,0 +1,280 @@
+"""What one call at a time uses on a device: streams and events, the arena, and for each recipe its arguments with the addresses filled in.
+
+A lane is held by one thread while it hands over a run, not until the device is done. The next run of the lane comes after it on the device: on the same stream
+by itself, on another one by waiting for the event that ends every run. So the arena may be used again at once, whatever streams the callers work on.
+"""
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from pipelink_ir.backends.cuda.driver import LAUNCH, RECORD, WAIT, Commands, Driver, Graph, quietly
+from pipelink_ir.backends.cuda.recipe import Recipe
+
+ROOM = 16
+"""Streams of callers that a lane's table of streams has room for at first."""
+
+
+class Owned:
+    """Everything of a lane that has to be given back."""
+
+    def __init__(self, driver: Driver, device: int) -> None:
+        self.driver, self.device = driver, device
+        self.own = driver.stream(device)
+        self.sides: list[int] = []
+        self.events: list[int] = []
+        self.memory: dict[int, int] = {}
+        """Addresses with their sizes."""
+        self.graphs: dict[int, Graph] = {}
+
+    def allocate(self, size: int) -> int:
+        """Memory, from the pool, in the order of the lane's own stream."""
+        address = self.driver.allocate(self.device, size, self.own)
+        self.memory[address] = size
+        return address
+
+    def free(self, address: int) -> None:
+        del self.memory[address]
+        self.driver.free(self.device, address, self.own)
+
+    def close(self) -> None:
+        """Give back everything, memory when the last run is done."""
+        d = self.driver
+        table = (ctypes.c_void_p * 1)(self.own)
+        if self.events:
+            quietly(lambda: d.issue(self.device, Commands([(WAIT, 0, self.events[0])], 1), ctypes.addressof(table)))
+        for graph in list(self.graphs.values()):
+            quietly(graph.close)
+        for address in list(self.memory):
+            quietly(lambda address=address: d.free(self.device, address, self.own))  # type: ignore[misc]
+        for event in self.events:
+            quietly(lambda event=event: d.close_event(self.device, event))  # type: ignore[misc]
+        for stream in (*self.sides, self.own):
+            quietly(lambda stream=stream: d.close_stream(self.device, stream))  # type: ignore[misc]
+
+
+class Instance:
+    """A recipe in a lane: words, the addresses of arguments, commands. `dirty` are the launches whose arguments changed since a graph last took them."""
+
+    def __init__(self, lane: Lane, recipe: Recipe) -> None:
+        self.lane, self.recipe = lane, recipe
+        self.words = (ctypes.c_int64 * max(1, len(recipe.words)))(*recipe.words)
+        self._arguments = (ctypes.c_void_p * max(1, sum(len(i.arguments) for i in recipe.issued)))()
+        self.body = Commands(room=len(recipe.order) + 4 * recipe.streams)
+        self.steps: dict[int, int] = {}
+        """The step of the plan that a command of the body launches."""
+        self.users: dict[int, list[int]] = {}
+        self.dirty: set[int] = set()
+        self.graph: Graph | None = None
+        self.base = 0
+        self._fixed: Any = None
+        self.fixed_at = 0
+        self.fixed_dirty = False
+        self._given = [p for p in recipe.patches if p.kind in ("input", "result")]
+        self._given_fixed = [p for p in recipe.pointers if p.of.kind in ("input", "result")]
+        self._last: tuple[list[int], list[int]] = ([], [])
+        self._commands()
+        self._fix()
+
+    def _commands(self) -> None:
+        recipe, lane, at = self.recipe, self.lane, 0
+        word_at, pointer_at = ctypes.addressof(self.words), ctypes.addressof(self._arguments)
+        events = [lane.event(n) for n in range(recipe.events)]
+        if recipe.streams > 1:
+            self.body.add(RECORD, events[0], 0)
+            for stream in range(1, recipe.streams):
+                self.body.add(WAIT, stream, events[0])
+        for kind, a, b in recipe.order:
+            if kind == "wait":
+                self.body.add(WAIT, a, events[b])
+            elif kind == "record":
+                self.body.add(RECORD, events[a], b)
+            else:
+                issued, number = recipe.issued[a], len(self.body)
+                for n, word in enumerate(issued.arguments):
+                    self._arguments[at + n] = word_at + 8 * word
+                    self.users.setdefault(word, []).append(number)
+                launch = issued.launch
+                self.body.add(LAUNCH, launch.function.handle, *launch.grid, *launch.block, launch.shared, issued.stream, pointer_at + 8 * at)
+                self.steps[number] = issued.step
+                at += len(issued.arguments)
+        for stream in range(1, recipe.streams):
+            self.body.add(RECORD, events[stream], stream)
+            self.body.add(WAIT, 0, events[stream])
+
+    def _fix(self) -> None:
+        """The fixed block on the device, and its twin on the host."""
+        if not self.recipe.fixed:
+            return
+        self._fixed = ctypes.create_string_buffer(bytes(self.recipe.fixed), len(self.recipe.fixed))
+        self.fixed_at = self.lane.allocate(len(self.recipe.fixed))
+        self.fixed_dirty = True
+        for p in self.recipe.patches:
+            if p.kind == "fixed":
+                self.set(p.word, self.fixed_at + p.offset)
+
+    @property
+    def fixed_twin(self) -> int:
+        """Where the host's twin of the fixed block lies."""
+        return ctypes.addressof(self._fixed)
+
+    def set(self, word: int, value: int) -> None:
+        """The one way in which an argument gets another value."""
+        if self.words[word] != value:
+            self.words[word] = value
+            self.dirty.update(self.users.get(word, ()))
+
+    def _point(self, place: int, value: int) -> None:
+        slot = ctypes.c_int64.from_buffer(self._fixed, place)
+        if slot.value != value:
+            slot.value = value
+            self.fixed_dirty = True
+
+    def place(self, base: int) -> None:
+        """The arena begins at `base`."""
+        if base == self.base:
+            return
+        self.base = base
+        for p in self.recipe.patches:
+            if p.kind == "arena":
+                self.set(p.word, base + p.offset)
+        for pointer in self.recipe.pointers:
+            if pointer.of.kind == "arena":
+                self._point(pointer.place, base + pointer.of.offset)
+
+    def give(self, inputs: list[int], results: list[int]) -> None:
+        """The addresses of inputs and results."""
+        if (inputs, results) == self._last:
+            return
+        self._last = (inputs, results)
+        for p in self._given:
+            self.set(p.word, (inputs if p.kind == "input" else results)[p.number])
+        for pointer in self._given_fixed:
+            self._point(pointer.place, (inputs if pointer.of.kind == "input" else results)[pointer.of.number])
+
+    def close(self) -> None:
+        """Give back what belongs to this recipe alone."""
+        self.drop_graph()
+        if self.fixed_at:
+            self.lane.free(self.fixed_at)
+            self.fixed_at = 0
+
+    def drop_graph(self) -> None:
+        """Give the graph back."""
+        graph, self.graph = self.graph, None
+        if graph is not None:
+            self.lane.owned.graphs.pop(id(graph), None)
+            quietly(graph.close)
+
+
+class Lane:
+    """Streams, events, arena and instances. `last` is the stream of the last run, on which `done` was recorded after it."""
+
+    def __init__(self, driver: Driver, device: int) -> None:
+        self.driver, self.device = driver, device
+        self.owned = Owned(driver, device)
+        # At the end of the process the driver does it.
+        weakref.finalize(self, self.owned.close).atexit = False
+        self.own = self.last = self.owned.own
+        """The lane's own stream, on which runs for arrays of the host go."""
+        self.done = self._event(0)
+        self.arena = self.arena_bytes = 0
+        self.instances: dict[int, Instance] = {}
+        self.commands = Commands(room=32)
+        self._table: Any = None
+        self.unfinished = False
+        """Whether the last run was not waited for: then memory of the host that belongs to the lane may still be in use."""
+        self.held: list[Any] = []
+        """What runs that are under way read, and nobody else may hold."""
+
+    def _event(self, number: int) -> int:
+        events = self.owned.events
+        while len(events) <= number:
+            events.append(self.driver.event(self.device))
+        return events[number]
+
+    def event(self, number: int) -> int:
+        """The event of that number of a recipe."""
+        return self._event(number + 1)
+
+    def instance(self, recipe: Recipe) -> Instance:
+        """The recipe in this lane."""
+        found = self.instances.get(id(recipe))
+        if found is None:
+            found = self.instances[id(recipe)] = Instance(self, recipe)
+        return found
+
+    def forget(self, recipe: Recipe) -> None:
+        """A recipe that is no longer kept."""
+        found = self.instances.pop(id(recipe), None)
+        if found is not None:
+            found.close()
+
+    # ------------------------------------------------------------------------------------------------------------------- streams
+
+    def streams(self, main: int, sides: int, others: Sequence[int]) -> tuple[int, int]:
+        """(address of the table of streams, place of the first of `others` in it): the stream of the run, the lane's further ones, those of callers."""
+        own = self.owned.sides
+        while len(own) < sides:
+            own.append(self.driver.stream(self.device))
+        need = 1 + len(own) + len(others)
+        if self._table is None or need > len(self._table):
+            self._table = (ctypes.c_void_p * (need + ROOM))()
+        self._table[:need] = (main, *own, *others)
+        return ctypes.addressof(self._table), 1 + len(own)
+
+    def _issue_own(self, *commands: tuple[int, ...]) -> None:
+        table = (ctypes.c_void_p * 1)(self.own)
+        self.driver.issue(self.device, Commands(commands), ctypes.addressof(table))
+        self.last = self.own
+
+    def join(self) -> None:
+        """The own stream comes after the last run."""
+        if self.last != self.own:
+            self._issue_own((WAIT, 0, self.done), (RECORD, self.done, 0))
+
+    # -------------------------------------------------------------------------------------------------------------------- memory
+
+    def allocate(self, size: int) -> int:
+        """Memory that every later run of the lane may use."""
+        self.join()
+        address = self.owned.allocate(size)
+        self._issue_own((RECORD, self.done, 0))
+        return address
+
+    def free(self, address: int) -> None:
+        """Give memory back that no run uses from now on."""
+        self.join()
+        self.owned.free(address)
+
+    def reserve(self, size: int) -> int:
+        """The arena, of at least `size` bytes; where it begins. It only grows."""
+        if size > self.arena_bytes:
+            if self.arena:
+                old, self.arena, self.arena_bytes = self.arena, 0, 0
+                self.free(old)
+            self.arena = self.allocate(size)
+            self.arena_bytes = size
+        return self.arena
+
+    def shrink(self) -> None:
+        """Give the arena back."""
+        if self.arena:
+            old, self.arena, self.arena_bytes = self.arena, 0, 0
+            self.free(old)
+
+    # ------------------------------------------------------------------------------------------------------------------ the host
+
+    def settle(self) -> None:
+        """Wait on the host until the last run is done."""
+        if self.unfinished:
+            self.driver.wait(self.device, self.done)
+            self.unfinished = False
+        self.held.clear()
+
+    def release(self) -> None:
+        """Let go of what is no longer read."""
+        if self.held and self.driver.done(self.device, self.done):
+            self.held.clear()
