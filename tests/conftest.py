@@ -1,12 +1,31 @@
 """What all tests share: goldens, which `--update-golden` writes anew."""
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
+
+
+def _gpu_missing() -> str | None:
+    """Why tests that need a GPU cannot run here."""
+    try:
+        cupy = importlib.import_module("cupy")
+        return None if cupy.cuda.runtime.getDeviceCount() else "there is no GPU here"
+    except ImportError:
+        return "CuPy is not installed: pip install 'pipelink-ir[cuda13]'"
+    except Exception as error:
+        return f"there is no GPU here: {error}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    needing = [item for item in items if item.get_closest_marker("gpu")]
+    reason = _gpu_missing() if needing else None
+    for item in needing if reason else []:
+        item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

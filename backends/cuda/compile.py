@@ -160,9 +160,9 @@ def compile_pipeline(module: Module, pipeline_name: str, arch: Arch) -> Pipeline
     return PipelineCode(pipeline, [operators[name] for name in called], arch)
 
 
-def compile_units(units: Sequence[UnitCode], arch: Arch, wide: bool = False) -> list[nvrtc.Binary]:
+def compile_units(units: Sequence[UnitCode], arch: Arch, wide: bool = False, quick: bool = False) -> list[nvrtc.Binary]:
     """Emitted texts compiled, on several threads. A text that NVRTC refuses is a fault of ours; it is kept with its lines numbered."""
-    sources = [nvrtc.Source(unit.text, f"kernels{n or ''}.cu", wide) for n, unit in enumerate(units)]
+    sources = [nvrtc.Source(unit.text, f"kernels{n or ''}.cu", wide, quick=quick) for n, unit in enumerate(units)]
     try:
         return nvrtc.compile_sources(sources, arch)
     except nvrtc.CompileFailed as failed:
