@@ -144,8 +144,8 @@ class Kernels:
 
 def threads_of(code: KernelCode, shape: Geometry, function: Function, facts: DeviceFacts) -> int:
     """The threads of a block: as many as the kernel was made for, fewer where that leaves processors without work."""
-    if code.kernel.threads:
-        return code.kernel.threads
+    if code.exact:
+        return code.threads
     if code.per == "once":
         return WARP
     most = max(WARP, min(code.threads, function.threads) // WARP * WARP)
