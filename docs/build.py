@@ -1,19 +1,21 @@
-"""`make docs`: write the pages of `docs/generated/` from the code, and render every page to `out/docs`.
+"""`make docs`: write the pages of `docs/generated/` and `docs/errors/` from the code, and render every page to `out/docs`.
 
 `python docs/build.py --check` only says whether the generated pages are up to date (exit status 1 if not).
 """
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from pipelink_ir.grammar import parse
 from pipelink_ir.ir.codes import CODES
+from pipelink_ir.ir.diagnostics import ProgramError, Report
 from pipelink_ir.ir.environment import VARIABLES
 from pipelink_ir.ir.functions import FUNCTIONS, REDUCTIONS, TYPING
 from pipelink_ir.ir.nodes import Module, Operator
-from pipelink_ir.passes.manager import find_pass
+from pipelink_ir.passes.manager import find_pass, parse_passes, run_passes
 from pipelink_ir.passes.options import explain_options
 from pipelink_ir.passes.pipeline import ALIASES, SECTIONS
 from pipelink_ir.runtime import project_keys
@@ -44,16 +46,39 @@ def functions() -> str:
     return "\n".join(out) + "\n"
 
 
+ERRORS = "../errors"
+"""Where the pages about errors are, as seen from `docs/generated`."""
+
+
 def errors() -> str:
-    """What `pipelinkc explain` says of every code."""
-    out = [NOTE, "# Errors\n", "`pipelinkc explain PL2501` and `pipelinkc explain bounds` print the same.\n"]
-    for code, entry in CODES.items():
-        out += [f"## {code}: {entry.field}\n", f"{entry.title[0].upper()}{entry.title[1:]}.", *([f"\n{entry.why}"] if entry.why else [])]
-        for title, program in (("Wrong", entry.wrong), ("Right", entry.right)):
-            if program:
-                out += [f"\n{title}:\n", "```text", program.strip("\n"), "```"]
-        out.append("")
-    return "\n".join(out)
+    """The list of all codes."""
+    out = [NOTE, "# Errors\n", "Every message carries a code. `pipelinkc explain PL2501` and `pipelinkc explain bounds` print what stands on its page. The "
+           "field is what tools filter by: `pipelinkc check --format json` gives it with file, line and column.\n", "| code | field | |", "|---|---|---|"]
+    return "\n".join([*out, *(f"| [{code}]({code}.md) | `{entry.field}` | {entry.title} |" for code, entry in CODES.items())]) + "\n"
+
+
+def error_page(code: str) -> str:
+    """What `pipelinkc explain` says of one code, and how it is told."""
+    entry = CODES[code]
+    out = [NOTE, f"# {code}: {entry.field}\n", f"{entry.title[0].upper()}{entry.title[1:]}.\n", entry.why]
+    if entry.wrong:
+        out += ["\n## Wrong\n", "```text", entry.wrong.strip("\n"), "```"]
+        told = _told(code, entry.wrong)
+        out += ["\n```text", told, "```"] if told else []
+    if entry.right:
+        out += ["\n## Right\n", "```plir", entry.right.strip("\n"), "```"]
+    return "\n".join(out) + "\n"
+
+
+def _told(code: str, program: str) -> str:
+    """The message that `pipelinkc check` prints for a program; empty where only a run shows the fault."""
+    report = Report()
+    try:
+        run_passes(parse(program.strip("\n") + "\n", "wrong.plir"), parse_passes("validate"), report)
+        found = report.diagnostics
+    except ProgramError as error:
+        found = list(error.diagnostics)
+    return "\n".join(d.text() for d in found if d.code == code)
 
 
 def passes() -> str:
@@ -97,9 +122,10 @@ def library() -> str:
     return "\n".join(out)
 
 
-GENERATED: dict[str, Callable[[], str]] = {"functions.md": functions, "errors.md": errors, "passes.md": passes, "std.md": library,
+GENERATED: dict[str, Callable[[], str]] = {"functions.md": functions, "passes.md": passes, "std.md": library,
                                            "environment.md": environment,
-                                           "../project-file.md": lambda: NOTE + project_keys.page(), "../pipelink.schema.json": project_keys.schema_text}
+                                           "../project-file.md": lambda: NOTE + project_keys.page(), "../pipelink.schema.json": project_keys.schema_text,
+                                           f"{ERRORS}/README.md": errors, **{f"{ERRORS}/{code}.md": functools.partial(error_page, code) for code in CODES}}
 
 
 def render(folder: Path) -> int:
@@ -127,13 +153,13 @@ def main() -> int:
             continue
         stale.append(name)
         if "--check" not in sys.argv:
-            folder.mkdir(exist_ok=True)
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
     if "--check" in sys.argv:
         print(f"out of date: {', '.join(stale)}; run `make docs`" if stale else "the generated pages are up to date", file=sys.stderr)
         return 1 if stale else 0
     pages = render(ROOT / "out" / "docs")
-    print(f"docs/generated: {', '.join(stale) or 'nothing'} written; {pages} pages in out/docs")
+    print(f"docs: {', '.join(stale) or 'nothing'} written; {pages} pages in out/docs")
     return 0
 
 
