@@ -24,6 +24,7 @@ from pipelink_ir.ir.nodes import (
     Apply,
     Dots,
     Dynamic,
+    Edge,
     Expr,
     Graph,
     IntLit,
@@ -45,13 +46,13 @@ from pipelink_ir.passes.contracts.batch import check_graph_batch
 from pipelink_ir.passes.contracts.inplace import check_graph_inplace
 from pipelink_ir.passes.infer.attributes import Values, values_of
 from pipelink_ir.passes.infer.binding import binding_of, existence
-from pipelink_ir.passes.infer.calls import Argument, Given, Match, Matcher, result_type
+from pipelink_ir.passes.infer.calls import Argument, Given, Match, Matcher, packed_type, result_type
 from pipelink_ir.passes.infer.expressions import Faulty, Scope, type_expr
 from pipelink_ir.passes.infer.foreign import dtype_help
 from pipelink_ir.passes.infer.generic import check_operator, name_dynamic, try_samples
 from pipelink_ir.passes.infer.operator import infer_operator, keep_typed
 from pipelink_ir.passes.infer.rings import check_rings
-from pipelink_ir.passes.infer.specialise import Binding, specialise
+from pipelink_ir.passes.infer.specialise import Binding, Packed, specialise
 from pipelink_ir.passes.infer.text import show, show_type, written
 from pipelink_ir.passes.manager import register_pass
 from pipelink_ir.passes.scopes import order
@@ -222,7 +223,9 @@ class _Inference:
                 continue
             place = made.named or made.made
             note = [Note(f"'%{r.name}' is declared {show_type(r.type)} here", r.span)]
-            if r.type.dtype in DTYPES and made.type.dtype != r.type.dtype:
+            if made.parts:
+                self.report.error("result", place, f"'%{r.name}' would be a pack, for which there is no memory", note, "make it with an operator")
+            elif r.type.dtype in DTYPES and made.type.dtype != r.type.dtype:
                 self.report.error("dtype", place, f"'%{r.name}' holds {made.type.dtype}, but is declared {r.type.dtype}", note,
                                   f"insert '@std.cast(…) {{U = {r.type.dtype}}}', or declare it {made.type.dtype}")
             elif len(made.type.dims) != len(r.type.dims):
@@ -267,7 +270,8 @@ class _Inference:
                     failed.add(n.name.name)
                 else:
                     frame.edges[n.name.name] = replace(frame.edges[n.of.name], name=n.name.name, named=n.name.span)
-                out.append(n)
+                if n.name.name in failed or not frame.edges[n.name.name].parts:
+                    out.append(n)
                 continue
             call = None if any(e.name in failed for a in n.args for e in (a.items if isinstance(a, Pack) else (a,))) else self._call(n, frame)
             if call is None:
@@ -277,23 +281,28 @@ class _Inference:
             for e, t in zip(n.results, call.types, strict=True):
                 frame.edges[e.name] = Argument(e.name, t, e.span)
             frame.conditions += call.conditions
-            out.append(self._written(n, call))
+            out.append(self._written(n, call, frame))
         return tuple(out)
 
     @staticmethod
-    def _written(n: Node, call: _Call) -> Node:
-        packs = any(isinstance(a, Pack) for a in n.args)
-        args = tuple(e for a in n.args for e in (a.items if isinstance(a, Pack) else (a,))) if packs else n.args
+    def _written(n: Node, call: _Call, frame: _Frame) -> Node:
+        packs = any(isinstance(a, Pack) or frame.edges[a.name].parts for a in n.args)
+        args: list[Edge | Pack] = []
+        for e in (e for a in n.args for e in (a.items if isinstance(a, Pack) else (a,))):
+            args += [Edge(p.name, span=e.span) for p in frame.edges[e.name].parts] or [e]
         attrs = n.attrs if n.attrs == call.attrs else call.attrs
         if n.op == call.op.name and attrs is n.attrs and not packs and n.types == call.types and n.types:
             return n
-        return replace(n, op=call.op.name, args=args, attrs=attrs, types=call.types)
+        return replace(n, op=call.op.name, args=tuple(args), attrs=attrs, types=call.types)
 
     def _call(self, n: Node, frame: _Frame) -> _Call | None:
         op = self.operators[n.op]
         given = tuple(self._given(a, frame) for a in n.args)
+        if any(p.parts for g in given for p in g.parts):
+            self.report.error("arity", n.op_span, "a part of a pack is a pack itself in this call", (), "pack all parts in one pair of brackets")
+            return None
         # Many nodes make the same call; what it comes to is worked out once.
-        key = (op.name, frame.number, tuple((g.along, g.pack, tuple(p.type for p in g.parts)) for g in given), n.attrs)
+        key = (op.name, frame.number, tuple((g.along, g.axis, g.pack, tuple(p.type for p in g.parts)) for g in given), n.attrs)
         found = self.calls.get(key)
         if found is not None:
             return found
@@ -321,7 +330,8 @@ class _Inference:
     def _given(a: object, frame: _Frame) -> Given:
         if isinstance(a, Pack):
             return Given(a.span, tuple(frame.edges[e.name] for e in a.items), a.along, pack=True)
-        return Given(a.span, (frame.edges[a.name],))  # type: ignore[attr-defined]
+        edge = frame.edges[a.name]  # type: ignore[attr-defined]
+        return Given(a.span, edge.parts or (edge,), None, bool(edge.parts), edge.axis)  # type: ignore[attr-defined]
 
     def _specialise(self, op: Operator, match: Match, values: Values, n: Node, frame: _Frame) -> Operator | None:
         """The operator for this call, made on first use."""
@@ -338,7 +348,7 @@ class _Inference:
             new = specialise(op, binding, f"{op.name}.{k}")
         before = len(self.report.diagnostics)
         if new.graph is not None:
-            inferred = self._graph(new)
+            inferred = self._graph(new, binding.packed)
             if inferred is None:
                 self._blame(n, op, frame, before)
                 self.failed.add((op.name, binding))
@@ -387,8 +397,9 @@ class _Inference:
         self.frames += 1
         return _Frame(self.frames, owner, scope, known, facts, edges, dynamic)
 
-    def _graph(self, op: Operator) -> Operator | None:
-        """The graph of a specialised operator with its nodes inferred; conditions that stay open are appended to its `where`."""
+    def _graph(self, op: Operator, packed: tuple[tuple[str, Packed], ...] = ()) -> Operator | None:
+        """The graph of a specialised operator with its nodes inferred; conditions that stay open are appended to its `where`. What is `packed` has become
+        one operand for each part, and a node that takes it takes the parts."""
         assert op.graph is not None
         before = len(self.report.diagnostics)
         params, dynamic = name_dynamic(op.params, set())
@@ -400,7 +411,11 @@ class _Inference:
         scalars = {a.name: DTYPES[a.type] for a in op.attributes if a.type in DTYPES}
         scope = Scope({}, dims, scalars, {}, self.report, where=f"'@{op.name}'")
         facts = self._facts(dims, operands, op.where, scope, {})
-        frame = self._frame(op, scope, {}, facts, {o.name: Argument(o.name, o.type, o.span) for o in operands}, dynamic)
+        edges = {o.name: Argument(o.name, o.type, o.span) for o in operands}
+        for name, p in packed:
+            parts, axis = tuple(edges[f"{name}.{k}"] for k in range(len(p.parts))), None if p.stack else p.axis
+            edges[name] = Argument(name, packed_type(parts, axis), parts[0].made, None, parts, axis)
+        frame = self._frame(op, scope, {}, facts, edges, dynamic)
         nodes = self._nodes(op.graph.nodes, frame)
         self._results(op.results, frame)
         if any(d.severity == "error" for d in self.report.diagnostics[before:]):

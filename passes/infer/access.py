@@ -5,8 +5,8 @@ what the guards around an expression say (`select`, `and`, `or`, filters).
 """
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.diagnostics import Note, Report
 from pipelink_ir.ir.dtypes import BOOL, DTYPES, I64
@@ -76,8 +76,8 @@ class Walker:
     """Called for each index into an axis whose extent is not known yet."""
     dims: frozenset[str] = frozenset()
     """The dimensions of the operator."""
-    ring: frozenset[str] = frozenset()
-    """The tensors that are computed together with the one being walked: reads among them want a base case."""
+    ring: Mapping[str, int] = field(default_factory=dict)
+    """The tensors that are computed together with the one being walked, with the axis that runs in order: reads among them want a base case."""
 
     def walk(self, e: Expr, c: Context) -> Expr:
         """`e` with `access` in every read."""
@@ -144,7 +144,7 @@ class Walker:
             return "guarded"
         lo, hi = bound
         inside = both(comparison("<=", lo, index), comparison("<", index, hi))
-        if self.ring and e.tensor in self.ring:
+        if self.ring.get(e.tensor) == axis:
             # A read of an earlier step may count on nothing but its guards: where it would leave the extents, a base case is missing.
             border = "none"
         if c.base.prove(inside):
@@ -167,7 +167,7 @@ class Walker:
         from pipelink_ir.passes.infer.text import show
         lo, hi = map(show, bound)
         note = [Note(f"'%{e.tensor}' is declared here", shape.span)]
-        if e.tensor in self.ring:
+        if self.ring.get(e.tensor) == axis:
             self.report.error("recurrence", e.span, f"the first steps have nothing to read: index {axis}, '{show(index)}', of '%{e.tensor}' {how}", note,
                               f"write a base case, such as '%{e.tensor}[0, …] = …'")
             return

@@ -6,6 +6,7 @@ into its readers instead (`Inline`).
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.affine import normal
@@ -45,7 +46,8 @@ class Boxes:
     bounds: dict[str, list[Bound]] = field(default_factory=dict)
     wanted: dict[tuple[str, int], list[tuple[Expr, Expr]]] = field(default_factory=dict)
     done: dict[str, Tensor] = field(default_factory=dict)
-    ring: frozenset[str] = frozenset()
+    ring: Mapping[str, int] = field(default_factory=dict)
+    """The tensors of the present group if it is a recurrence, with the axis that runs in order."""
     reader: tuple[str, DraftPiece] | None = None
 
     def __post_init__(self) -> None:
@@ -85,7 +87,7 @@ class Boxes:
         for t in self.drafts.tensors.values():
             self.bounds[t.name] = self._declared(t)
         for group in reversed(self.groups):
-            self.ring = frozenset(group.tensors) if group.recurrence is not None else frozenset()
+            self.ring = dict(zip(group.tensors, group.recurrence.axis, strict=True)) if group.recurrence is not None else {}
             left = list(group.tensors)
             while left:
                 ready = [n for n in left if self._settle(n)]

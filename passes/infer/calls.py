@@ -23,28 +23,48 @@ from pipelink_ir.passes.infer.text import show, show_type, written
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An edge with its type, where it is made, and where it got this name if that is another place (an alias)."""
+    """An edge with its type, where it is made, and where it got this name if that is another place (an alias). An operand of a graph for which the call
+    gives a pack has `parts`: stacked, or joined along `axis`."""
 
     name: str
     type: TensorType
     made: Span
     named: Span | None = None
+    parts: tuple[Argument, ...] = ()
+    axis: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a node gives for one operand: one edge, or several that are packed."""
+    """What a node gives for one operand: one edge, or several that are packed, along a dimension by its name or by its number."""
 
     span: Span
     parts: tuple[Argument, ...]
     along: str | None = None
     pack: bool = False
+    axis: int | None = None
+
+    @property
+    def stacks(self) -> bool:
+        return self.along is None and self.axis is None
 
     @property
     def said(self) -> str:
         """The parts as a message names them between `'%` and `'`."""
         between = "' and '%" if len(self.parts) == 2 else "' to '%"
         return self.parts[0].name if len(self.parts) == 1 else between.join((self.parts[0].name, self.parts[-1].name))
+
+
+def packed_type(parts: Sequence[Argument], axis: int | None) -> TensorType:
+    """The type of parts that are joined along an axis, or stacked."""
+    first = parts[0].type
+    dims = list(first.dims)
+    if axis is None:
+        return replace(first, dims=(IntLit(len(parts)), *dims), layout=None)
+    for p in parts[1:]:
+        dims[axis] = Apply("+", (dims[axis], p.type.dims[axis]))
+    dims[axis] = normal(dims[axis])
+    return replace(first, dims=tuple(dims), layout=next((p.type.layout for p in parts if p.type.layout is not None), None))
 
 
 @dataclass(slots=True)
@@ -108,9 +128,9 @@ class Matcher:
         first = g.parts[0]
         if not g.pack:
             return first
-        if any(isinstance(d, Dots) for d in operand.type.dims) and g.along is not None:
-            self._error("attribute", g.span, f"'along {g.along}' names a dimension of '%{operand.name}', which may not have '...' there", [],
-                        "write the dimensions of the operand out")
+        if any(isinstance(d, Dots) for d in operand.type.dims) and not g.stacks:
+            how = f"'along {g.along}' names a dimension" if g.along is not None else f"parts are joined along dimension {g.axis}"
+            self._error("attribute", g.span, f"{how} of '%{operand.name}', which may not have '...' there", [], "write the dimensions of the operand out")
             return None
         for p in g.parts[1:]:
             if p.type.dtype != first.type.dtype:
@@ -131,26 +151,16 @@ class Matcher:
             return None
         for p in g.parts[1:]:
             for k, (a, b) in enumerate(zip(first.type.dims, p.type.dims, strict=True)):
-                if (g.along is None or k != axis) and not self._equal(a, b):
+                if (g.stacks or k != axis) and not self._equal(a, b):
                     self._error("shape", g.span, f"the parts differ in dimension {k}: '%{first.name}' has {show(a)}, '%{p.name}' has {show(b)}",
                                 [self._made(first), self._made(p)], "parts agree in all dimensions but the joined one")
                     return None
-        dims = list(first.type.dims)
-        if g.along is None:
-            dims.insert(0, IntLit(len(g.parts)))
-            layout = None
-        else:
-            total = dims[axis]
-            for p in g.parts[1:]:
-                total = Apply("+", (total, p.type.dims[axis]))
-            dims[axis] = normal(total)
-            layout = next((p.type.layout for p in g.parts if p.type.layout is not None), None)
-        self.match.packed[operand.name] = Packed(axis, g.along is None, tuple(Part(p.type.dims[axis] if g.along is not None else IntLit(1)) for p in g.parts))
-        return Argument(g.said, replace(first.type, dims=tuple(dims), layout=layout), first.made)
+        self.match.packed[operand.name] = Packed(axis, g.stacks, tuple(Part(IntLit(1) if g.stacks else p.type.dims[axis]) for p in g.parts))
+        return Argument(g.said, packed_type(g.parts, None if g.stacks else axis), first.made)
 
     def _pack_axis(self, operand: Operand, g: Given) -> int | None:
         if g.along is None:
-            return 0
+            return g.axis or 0
         for k, d in enumerate(operand.type.dims):
             if isinstance(d, Name) and d.name == g.along:
                 return k
@@ -233,7 +243,7 @@ class Matcher:
 
     @staticmethod
     def _rank_help(g: Given, wanted: int, pattern: Sequence[Expr]) -> str:
-        if g.pack and g.along is None and len(g.parts[0].type.dims) == wanted:
+        if g.pack and g.stacks and len(g.parts[0].type.dims) == wanted:
             names = [d.name for d in pattern if isinstance(d, Name)]
             return f"a list without 'along' is stacked along a new dimension; join its parts along one there is, '[…] along {names[-1] if names else 'C'}'"
         return "give a number, a tensor of no dimensions" if wanted == 0 else f"give a tensor of {_axes(wanted)}; there is no implicit broadcasting"

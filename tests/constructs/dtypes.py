@@ -36,8 +36,7 @@ def stored(dtype: str, data: list[Number]) -> Any:
 def casts(source: str) -> Case:
     """One dtype cast to all others."""
     data = values(source)
-    plain = [d for d in ALL]
-    sat = [d for d in INTEGERS]
+    plain, sat = list(ALL), list(INTEGERS)
     results = ", ".join([f"%c_{d}: tensor<Nx{d}>" for d in plain] + [f"%s_{d}: tensor<Nx{d}>" for d in sat])
     body = "\n".join([f"%c_{d}[n] = {d}(%x[n])" for d in plain] + [f"%s_{d}[n] = sat_{d}(%x[n])" for d in sat])
     want: dict[str, Any] = {f"c_{d}": np.asarray([cast(v, d) for v in data], object if d in INTEGERS else None) for d in plain}
@@ -49,8 +48,7 @@ def casts(source: str) -> Case:
 def stores(source: str) -> Case:
     """What a store does by itself: to narrower floats."""
     data = values(source)
-    narrower = [d for d in FLOATS if d != source and (source in INTEGERS or FLOATS[d][0] < FLOATS[source][0])]
-    narrower = [d for d in narrower if source in FLOATS]
+    narrower = [d for d in FLOATS if FLOATS[d][0] < FLOATS[source][0]]
     text = op(f"%x: tensor<Nx{source}> -> {', '.join(f'%{d}: tensor<Nx{d}>' for d in narrower)}", "\n".join(f"%{d}[n] = %x[n]" for d in narrower))
     return Case(f"stores of {source}", "a store rounds to a narrower float", text, {"x": stored(source, data)}, {d: [rounded(v, d) for v in data] for d in narrower})
 

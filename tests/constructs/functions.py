@@ -41,10 +41,6 @@ def integers(name: str, text: str, want: Fn) -> Case:
                 {"a": a, "b": b, "l": [2**40 * (x % 3 - 1) + x for x in a]}, {"y": [want(x, y) for x, y in zip(a, b, strict=True)], "z": [want(2**40 * (x % 3 - 1) + x, y) for x, y in zip(a, b, strict=True)]})
 
 
-def nan_wins(pick: Fn) -> Fn:
-    return lambda *v: nan if any(np.isnan(x) for x in v) else pick(v)
-
-
 SEVENTEEN = [nan if k % 5 == 3 else k - 8.0 for k in range(17)]
 OTHER = [nan if k % 7 == 2 else 5.0 - k for k in range(17)]
 P2 = pairs([1.0, -2.5, 0.5, inf, nan], [2.0, -2.5, -inf, nan, 0.25])
@@ -54,7 +50,7 @@ NOT_MINUS_ZERO = [v for v in COMMON if not (v == 0 and np.signbit(v))]
 CASES = [
     *real("select", lambda a, b, c: np.where(a > 0, b, c), 0, [1, -1, nan, 0], [1, 2, 3, 4], [-1, -2, -3, nan], text="select(%a[n] > 0, %b[n], %c[n])"),
     *real("min", np.minimum, 0, SEVENTEEN, OTHER), *real("max", np.maximum, 0, SEVENTEEN, OTHER), *real("fmin", np.fmin, 0, SEVENTEEN, OTHER), *real("fmax", np.fmax, 0, SEVENTEEN, OTHER),
-    *real("min", lambda a, b, c: np.minimum(a, np.maximum(b, c)), 0, *[[v[k] for v in ([1, nan, 2, 3, inf], [2, 1, nan, 3, -inf], [0, 5, 1, nan, 2])] and [[1, nan, 2, 3, inf], [2, 1, nan, 3, -inf], [0, 5, 1, nan, 2]][k] for k in range(3)], text="min(%a[n], max(%b[n], %c[n]))"),
+    *real("min", lambda a, b, c: np.minimum(a, np.maximum(b, c)), 0, [1, nan, 2, 3, inf], [2, 1, nan, 3, -inf], [0, 5, 1, nan, 2], text="min(%a[n], max(%b[n], %c[n]))"),
     *real("clamp", lambda a, b, c: np.minimum(np.maximum(a, b), c), 0, [-1, 0.5, 9, nan, 2, 2, 5, inf], [0, 0, 0, 0, nan, 0, 3, -inf], [1, 1, 1, 1, 1, nan, 1, inf]),
     *real("abs", np.abs, 0, COMMON), *real("sign", lambda a: np.where(np.isnan(a), nan, np.where(a == 0, 0, np.sign(a))), 0, NOT_MINUS_ZERO), *real("floor", np.floor, 0, COMMON), *real("ceil", np.ceil, 0, COMMON),
     *real("round", np.rint, 0, [*COMMON, 3.5, 4.5, -3.5, 0.49999997, 8388609.0, 4503599627370497.0, 0.5000001]),
@@ -68,8 +64,7 @@ CASES = [
     *real("sigmoid", scipy.special.expit, 4, [*COMMON, 90.0, -87.0, -20.0, 17.0]), *real("erf", scipy.special.erf, 4, [*COMMON, 0.92, 0.93, 1.5, 3.9, -1e-20, 5.9, 6.1]),
     *real("atan2", np.arctan2, 4, *pairs([0.0, 1, -1, 0.3, -7, inf], [1.0, -1, 0.5, -20, inf, -inf])), *real("atan2", np.arctan2, 4, [0.0, -0.0, 0, -0.0, 1, -1, nan], [0.0, 0, -0.0, -1, 0, -0.0, 1]),
     *real("isnan", np.isnan, 0, COMMON), *real("isinf", np.isinf, 0, COMMON),
-    *(real(n, f, 0, *P2, text=f"%a[n] {n} %b[n]") for n, f in (("==", np.equal),)).__next__(),
-    *[c for n, f in (("!=", np.not_equal), ("<", np.less), ("<=", np.less_equal), (">", np.greater), (">=", np.greater_equal)) for c in real(n, f, 0, *P2, text=f"%a[n] {n} %b[n]")],
+    *[c for n, f in (("==", np.equal), ("!=", np.not_equal), ("<", np.less), ("<=", np.less_equal), (">", np.greater), (">=", np.greater_equal)) for c in real(n, f, 0, *P2, text=f"%a[n] {n} %b[n]")],
     *[c for n, f in (("+", np.add), ("-", np.subtract), ("*", np.multiply)) for c in real(n, f, 0.51, *P2, text=f"%a[n] {n} %b[n]")],
     *real("/", np.divide, 2, *pairs([1.0, -2.5, 0, 7, inf, nan], [3.0, -2.5, 0.0, -0.0, inf]), text="%a[n] / %b[n]"),
     *real("neg", np.negative, 0, COMMON, text="-%a[n]"),

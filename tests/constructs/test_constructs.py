@@ -7,10 +7,10 @@ import pytest
 
 from pipelink_ir.grammar import parse, print_module
 from pipelink_ir.ir.diagnostics import ExecutionError
-from tests.constructs import dtypes, functions, lexical, types
+from tests.constructs import borders, definitions, dtypes, functions, lexical, pipelines, recurrences, reductions, types
 from tests.constructs.case import TARGETS, Case
 
-MODULES = (lexical, types, dtypes, functions)
+MODULES = (lexical, types, dtypes, functions, definitions, reductions, recurrences, borders, pipelines)
 CASES: list[Case] = [case for module in MODULES for case in module.CASES]
 
 
