@@ -1,7 +1,8 @@
 """Report everything that is wrong with programs: names, types, shapes, bounds, contracts. Nothing is run and no device is needed.
 
-Diagnostics are printed to standard output, as text or, with --format json, as one list of objects
-{"code", "severity", "field", "message", "file", "line", "column", "notes": [{"message", "file", "line", "column"}], "help"}.
+Diagnostics are printed to standard output: as text; with --format json, as one list of objects
+{"code", "severity", "field", "message", "file", "line", "column", "notes": [{"message", "file", "line", "column"}], "help"};
+with --format github, as annotations that GitHub shows beside the lines of a pull request.
 A bad or missing file does not hide what is wrong with the others. Exit status: 0 nothing or warnings only, 1 errors in programs,
 2 a file that cannot be read, 70 an internal error.
 """
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", metavar="FILE|DIR", nargs="*", help="programs, or folders that are searched for .plir files; '-' is standard input")
     parser.add_argument("--op-dir", metavar="DIR", action="append", default=[], help="a further folder of operators to check")
     parser.add_argument("--target", metavar="LIST", help="check for these targets, 'sm_75,sm_90', instead of those that programs declare")
-    parser.add_argument("--format", metavar="FORMAT", choices=("text", "json"), default="text", help="text (the default) or json")
+    parser.add_argument("--format", metavar="FORMAT", choices=("text", "json", "github"), default="text", help="text (the default), json or github")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -78,7 +79,10 @@ def _show(found: Sequence[Diagnostic], format: str, files: int) -> None:
         import json
         sys.stdout.write(json.dumps([d.json() for d in found], indent=2, ensure_ascii=False) + "\n")
         return
-    for d in found:
+    if format == "github":
+        for d in found:
+            print(_annotation(d))
+    for d in found if format == "text" else ():
         # A file that cannot be read is no finding about a program.
         if d.code == "PL9101":
             console.report([d])
@@ -87,6 +91,21 @@ def _show(found: Sequence[Diagnostic], format: str, files: int) -> None:
     errors = sum(d.severity == "error" for d in found)
     console.say(f"checked {_count(files, 'file')}: " + (", ".join(
         [_count(n, word) for n, word in ((errors, "error"), (len(found) - errors, "warning")) if n]) or "ok"))
+
+
+def _annotation(d: Diagnostic) -> str:
+    """A workflow command of GitHub Actions. Notes and help stand in its message, since an annotation has one place only."""
+    notes = [f"{n.span}: {n.message}" for n in d.notes]
+    message = "\n".join([f"{d.field}: {d.message}", *notes, *([f"help: {d.help}"] if d.help else [])])
+    place = {"file": d.span.source.path, "line": d.span.line, "col": d.span.column, "title": d.code}
+    return f"::{d.severity} {','.join(f'{k}={_escaped(str(v), property=True)}' for k, v in place.items())}::{_escaped(message)}"
+
+
+def _escaped(text: str, property: bool = False) -> str:
+    """Text as a workflow command carries it: one line, and no separators in a property."""
+    for c in "%\r\n" + (":," if property else ""):
+        text = text.replace(c, f"%{ord(c):02X}")
+    return text
 
 
 def _count(n: int, word: str) -> str:

@@ -107,3 +107,48 @@ def test_a_folder_without_programs(pipelinkc: Command, tmp_path: Path) -> None:
 def test_a_file_named_twice_is_checked_once(pipelinkc: Command, folder: Path) -> None:
     done = pipelinkc("check", folder / "a.plir", folder / "sub" / ".." / "a.plir")
     assert "checked 1 file: 2 errors" in done.err
+
+
+def test_annotations_for_github(pipelinkc: Command, tmp_path: Path) -> None:
+    path = tmp_path / "a,b: 100%.plir"
+    path.write_text(UNKNOWN)
+    done = pipelinkc("check", path, "--format", "github")
+    assert done.status == 1
+    lines = done.out.splitlines()
+    place = str(path).replace("%", "%25").replace(":", "%3A").replace(",", "%2C")
+    assert lines[0].startswith(f"::error file={place},line=2,col=8,title=PL1101::name: there is no operator '@nothing'")
+    assert len(lines) == 1
+    assert "checked 1 file: 1 error" in done.err
+
+
+def test_annotations_carry_notes_and_help_in_one_line(pipelinkc: Command, tmp_path: Path) -> None:
+    path = tmp_path / "edge.plir"
+    path.write_text("op @f(%x: tensor<Nxf16>) -> (%y: tensor<Nxf16>) { compute { %y[n] = %x[n] } }\n"
+                    "pipeline @p(%x: tensor<Nxf32>, %unused: tensor<Nxf32>) -> (%y: tensor<Nxf16>) {\n  %y = @f(%x)\n}\n")
+    done = pipelinkc("check", path, "--format", "github")
+    warning, error = done.out.splitlines()
+    assert warning.startswith(f"::warning file={path},line=2,col=32,title=PL1101::name: nothing reads the input '%25unused'%0A")
+    assert error.startswith(f"::error file={path},line=3,col=11,title=PL2201::dtype: '%25x' holds f32, but '@f' takes f16 as '%25x'%0A{path}:2:13: ")
+    assert error.endswith("%0Ahelp: insert '%25t = @std.cast(%25x) {U = f16}'")
+
+
+def test_nothing_to_annotate(pipelinkc: Command, scale: Path) -> None:
+    done = pipelinkc("check", scale, "--format", "github")
+    assert (done.status, done.out) == (0, "")
+
+
+def test_every_target_of_the_list_is_checked(pipelinkc: Command, tmp_path: Path) -> None:
+    """Targets of the command replace those of the programs: an operator is buildable, has a policy, or is an error, for each."""
+    ops = tmp_path / "ops"
+    ops.mkdir()
+    (ops / "matmul.plir").write_text(
+        "op @f(%x: tensor<MxKxf16>, %w: tensor<KxNxf16>) -> (%y: tensor<MxNxf16>) {\n  compile { arch = \">= sm_80\" }\n"
+        "  downgrade sm_75 { dtype = i8, budget = 2e-2 }\n  compute { %y[i, j] = sum[k < K](%x[i, k] * %w[k, j]) }\n}\n"
+        "target @host { arch = cpu }\n"
+        "pipeline @p(%x: tensor<MxKxf16>, %w: tensor<KxNxf16>) -> (%y: tensor<MxNxf16>) { %y = @f(%x, %w) }\n")
+    assert pipelinkc("check", "--op-dir", ops).status == 0
+    assert pipelinkc("check", "--op-dir", ops, "--target", "sm_75,sm_87,sm_90").status == 0
+    done = pipelinkc("check", "--op-dir", ops, "--target", "sm_70,sm_75,cpu", "--format", "json")
+    assert done.status == 1
+    assert [(d["field"], d["line"]) for d in json.loads(done.out)] == [("arch", 7)]
+    assert "sm_70" in json.loads(done.out)[0]["message"]
