@@ -117,10 +117,10 @@ class CpuExecutable:
     def __call__(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
         """Run on C-contiguous arrays; see `backends/interface.py`."""
         given = [_aligned(arrays[name]) for name in self._inputs]
-        return self.run(tuple([a.shape for a in given]), [address_of(a) for a in given])
+        return self.run_dense(tuple([a.shape for a in given]), [address_of(a) for a in given])
 
-    def run(self, shapes: tuple[tuple[int, ...], ...], given: list[int],
-            into: Mapping[int, tuple[np.ndarray[Any, Any], int]] = MappingProxyType({})) -> dict[str, np.ndarray[Any, Any]]:
+    def run_dense(self, shapes: tuple[tuple[int, ...], ...], given: list[int],
+                  into: Mapping[int, tuple[np.ndarray[Any, Any], int]] = MappingProxyType({})) -> dict[str, np.ndarray[Any, Any]]:
         """Run on dense, aligned memory: the shapes and addresses of all inputs in order, which the caller keeps alive. `into` gives arrays and their
         addresses that results of these numbers are written to; the others are fresh."""
         plan, idle = self._plans.get(shapes) or self._plan(shapes)

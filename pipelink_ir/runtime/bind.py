@@ -78,10 +78,11 @@ class Bound:
 class Binder:
     """Binds arrays to one pipeline. Calls may come from several threads."""
 
-    def __init__(self, contracts: Module, pipeline: Pipeline, copies: str = "refuse", look: Callable[[Pipeline, Matching], None] | None = None) -> None:
-        """`contracts` is the module whose contracts count, `look` is shown every check (and then every call is checked)."""
+    def __init__(self, contracts: Module, pipeline: Pipeline, copies: str = "refuse", look: Callable[[Pipeline, Matching], None] | None = None,
+                 devices: frozenset[str] = frozenset(("cpu",))) -> None:
+        """`contracts` is the module whose contracts count, `look` is shown every check (and then every call is checked), `devices` is where arrays may be."""
         import numpy as np
-        self.pipeline, self.copies, self.look = pipeline, copies, look
+        self.pipeline, self.copies, self.look, self.devices = pipeline, copies, look, devices
         self.names = tuple(o.name for o in pipeline.inputs)
         asked = next((p for p in contracts.pipelines if p.name == pipeline.name), pipeline)
         self.demands, self.in_place = demands(contracts, asked), in_place(contracts, asked)
@@ -154,7 +155,7 @@ class Binder:
         return bool(type(array) is self._array and self._address(array) == view.address and array.shape == view.shape and array.strides == view.byte_strides)
 
     def _thorough(self, given: Mapping[str, Any], origins: Mapping[str, str], copies: str) -> Bound:
-        matching = Matching(self.pipeline, self.demands, given, origins, copies)
+        matching = Matching(self.pipeline, self.demands, given, origins, copies, self.devices)
         try:
             decision = matching.run()
         finally:

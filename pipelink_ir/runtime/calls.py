@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def run(executable: Executable, results: Sequence[Operand], bound: Bound, given: Mapping[str, Given] | None = None,
         watched: Watched | None = None) -> dict[str, Any]:
     """The results by name. With `watched`, the executable has more results, whose values are checked."""
-    at_addresses = getattr(executable, "run", None)
+    at_addresses = getattr(executable, "run_dense", None)
     if at_addresses is None:
         values = executable(bound.arrays)
     else:

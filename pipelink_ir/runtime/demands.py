@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pipelink_ir.ir.contracts import setting, word
-from pipelink_ir.ir.nodes import Alias, Edge, Module, Node, Operator, Pack, Pipeline, Read
+from pipelink_ir.ir.nodes import Alias, Edge, IntLit, Module, Node, Operator, Pack, Pipeline, Read
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import deep
 
@@ -28,9 +28,11 @@ class Ask:
 
 @dataclass(slots=True)
 class Demand:
-    """What all readers of one input ask together: the strictest contiguity, and every layout."""
+    """What all readers of one input ask together: the strictest contiguity and alignment, and every layout."""
 
     contiguity: Ask | None = None
+    align: Ask | None = None
+    """Of arrays that are used where they are, on a GPU."""
     layouts: list[Ask] = field(default_factory=list)
 
     def add(self, op: Operator, operand: int) -> None:
@@ -40,6 +42,9 @@ class Demand:
         asked = word(found.setting.value) if found else None
         if found and asked in STRICTNESS and STRICTNESS[asked] > STRICTNESS[self.contiguity.word if self.contiguity else "any"]:
             self.contiguity = Ask(asked, op.name, o.name, found.setting.span)
+        found = setting(op, "memory", "align", o.name)
+        if found and isinstance(found.setting.value, IntLit) and found.setting.value.value > (int(self.align.word) if self.align else 1):
+            self.align = Ask(str(found.setting.value.value), op.name, o.name, found.setting.span)
         if o.type.layout is not None:
             self.layouts.append(Ask(o.type.layout, op.name, o.name, o.span))
 

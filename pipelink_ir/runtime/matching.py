@@ -41,6 +41,8 @@ class Matching:
     given: Mapping[str, Any]
     origins: Mapping[str, str]
     copies: str
+    devices: frozenset[str] = frozenset(("cpu",))
+    """Where an array may be."""
     report: Report = field(default_factory=Report)
     views: dict[str, TensorView] = field(default_factory=dict)
     _caller: Span | None = None
@@ -101,7 +103,7 @@ class Matching:
 
     def _view(self, operand: Operand) -> TensorView | None:
         try:
-            return read(self.given[operand.name])
+            return self._read(self.given[operand.name])
         except Unreadable as fault:
             said = type_text(operand)
             if fault.field == "dtype":
@@ -114,6 +116,13 @@ class Matching:
             else:
                 self._error(fault.field, operand, f"'%{operand.name}' is {said}, but {fault.message}", (), fault.help, said, fault.got)
             return None
+
+    def _read(self, array: Any) -> TensorView:
+        return read(array)
+
+    def _why_packed(self) -> str:
+        """Why an array that no contract refuses is copied."""
+        return "the CPU reads dense memory"
 
     def _dtype_and_rank(self, view: TensorView, operand: Operand) -> bool:
         what, here = f"'%{operand.name}' is {type_text(operand)}", self._file(operand.name)
@@ -131,11 +140,19 @@ class Matching:
         return True
 
     def _device(self, view: TensorView, operand: Operand) -> bool:
-        if view.device == "cpu":
-            return True
-        self._error("device", operand, f"'%{operand.name}' is on {view.device}, but this pipeline runs on the CPU", (),
-                    f"give a copy in the memory of the CPU ('.cpu()' of a torch tensor), or compile for '{view.device}'", "cpu", view.device)
-        return False
+        if view.device not in self.devices:
+            where = " or ".join(sorted(self.devices))
+            self._error("device", operand, f"'%{operand.name}' is on {view.device}, but this pipeline takes arrays on {where}", (),
+                        f"give a copy there ('.cpu()' of a torch tensor is one in the memory of the CPU), or compile for '{view.device}'", where, view.device)
+            return False
+        ask = self.demands[operand.name].align
+        if view.device != "cpu" and ask is not None and view.address % int(ask.word) and 0 not in view.shape:
+            # On the CPU, and for an array that is transferred in any case, alignment costs nothing and is nobody's business.
+            self._error("align", operand, f"'%{operand.name}' lies at {view.address:#x}, which is a multiple of {view.alignment} bytes, but '@{ask.operator}' "
+                        f"asks for {ask.word}", [Note(f"'@{ask.operator}' asks for it here", ask.span)],
+                        "give an array that begins at such an address, as a fresh allocation does", ask.word, str(view.alignment), ask.operator)
+            return False
+        return True
 
     def _layout(self, view: TensorView, operand: Operand) -> bool:
         """The names of the axes, where both sides say them: the signature, or whoever reads the input."""
@@ -217,7 +234,7 @@ class Matching:
                 self._refuse(operand, view, ask.word, ask.operator, ask.span)
                 continue
             packed.append(number)
-            asked = f"'@{ask.operator}' asks for '{ask.word}'" if ask is not None and STRICTNESS[kind] < STRICTNESS[ask.word] else "the CPU reads dense memory"
+            asked = f"'@{ask.operator}' asks for '{ask.word}'" if ask is not None and STRICTNESS[kind] < STRICTNESS[ask.word] else self._why_packed()
             entries.append(Entry("copy", f"'%{operand.name}' is copied", f"{asked}, and {_lies(view, operand)}", str(view.nbytes), operand.span))
         return tuple(packed), tuple(entries)
 

@@ -233,7 +233,7 @@ def test_arrays_that_do_not_fit(run: Command, tmp_path: Path, scale: Path) -> No
     np.savez(tmp_path / "in.npz", x=X.astype(np.float64))
     done = run(scale, "--inputs", "in.npz", "--outputs", "out.npz")
     assert done.status == 1
-    assert done.err.startswith(f"{scale}:6:16: error[PL6001]: input: '%x' is tensor<NxKxf32>, but the array is f64[2, 3] ('in.npz')")
+    assert done.err.startswith(f"{scale}:6:16: error[PL6001]: dtype: '%x' is tensor<NxKxf32>, but the array is f64[2, 3] ('in.npz')")
     assert not (tmp_path / "out.npz").exists()
     np.savez(tmp_path / "in.npz", xx=X)
     assert "did you mean '%x'?" in run(scale, "--inputs", "in.npz").err

@@ -377,3 +377,26 @@ def test_nothing_where_an_object_was_before() -> None:
         del array
         with pytest.raises(pl.ExecutionError):
             compiled(x=None)
+
+
+class TestAlignment:
+    """`align` is asked of arrays that are used in place on a GPU, and of nobody else. The memory itself is not touched here."""
+
+    PROGRAM = TWICE.replace("  compute", "  memory { %x { align = 64 } }\n  compute")
+
+    def test_on_the_cpu_it_asks_for_nothing(self) -> None:
+        for offset in (0, 1, 4):
+            np.testing.assert_array_equal(pl.compile(self.PROGRAM)(x=odd(matrix(3, 4), offset)).y, 2 * matrix(3, 4))
+
+    def test_on_a_gpu_it_is_that_of_the_pointer(self) -> None:
+        from pipelink_ir.runtime.bind import Binder
+        compiled = pl.compile(self.PROGRAM)
+        binder = Binder(compiled.contracts, compiled.pipeline, devices=frozenset(("cpu", "cuda:0")))
+        assert binder.bind({"x": pl.from_raw_ptr(4096, (3, 4), "f32", device="cuda")}).addresses == [4096]
+        assert binder.bind({"x": odd(matrix(3, 4), 4)}).addresses
+        with pytest.raises(pl.ContractViolationError) as caught:
+            binder.bind({"x": pl.from_raw_ptr(4096 + 16, (3, 4), "f32", device="cuda")})
+        assert (caught.value.field, caught.value.operator, caught.value.expected, caught.value.got) == ("align", "twice", "64", "16")
+        assert any(n.span.line == 2 for n in caught.value.locations)
+        with pytest.raises(pl.ContractViolationError, match="takes arrays on cpu or cuda:0"):
+            binder.bind({"x": pl.from_raw_ptr(4096, (3, 4), "f32", device="cuda:1")})

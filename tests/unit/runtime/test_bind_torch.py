@@ -311,9 +311,9 @@ class _Never:
     def __init__(self, of: Any, ran: list[int]) -> None:
         self.of, self.ran = of, ran
 
-    def run(self, *arguments: Any) -> Any:
+    def run_dense(self, *arguments: Any) -> Any:
         self.ran.append(1)
-        return self.of.run(*arguments)
+        return self.of.run_dense(*arguments)
 
 
 def test_rows_are_kept_apart_by_their_pitch() -> None:
