@@ -18,6 +18,7 @@ from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Alias, Device, Edge, Module, Node, Operator, Pipeline, Setting, Target
 from pipelink_ir.ir.targets import Arch, arch_help, lacks, parse_arch, requirements
 from pipelink_ir.passes.contracts.edges import EdgeCheck, Fact, declared_range, device_name, promises_of
+from pipelink_ir.passes.contracts.paths import NO_PATHS, Paths, inside, leads
 from pipelink_ir.passes.contracts.plan import check_events
 from pipelink_ir.passes.contracts.ranges import UNKNOWN, Interval, of_dtype, result_ranges
 from pipelink_ir.passes.infer.operator import typed_operator
@@ -100,7 +101,7 @@ class _Check:
         self._nodes(p.nodes, facts, p.device)
         check_events(p.nodes, self.report)
 
-    def _nodes(self, nodes: tuple[Node | Alias, ...], facts: dict[str, Fact], device: Device | None) -> None:
+    def _nodes(self, nodes: tuple[Node | Alias, ...], facts: dict[str, Fact], device: Device | None, paths: Paths = NO_PATHS) -> None:
         for n in nodes:
             if isinstance(n, Alias):
                 facts[n.name.name] = replace(facts[n.of.name], name=n.name.name)
@@ -112,20 +113,20 @@ class _Check:
             args = [facts[e.name] for e in edges]
             for operand, fact, e in zip(op.operands, args, edges, strict=True):
                 EdgeCheck(op, operand.name, fact, e.span, where, self.report).run()
-            self._buildable(op, n, where)
-            for e, fact in zip(n.results, self._results(op, args, edges, where), strict=True):
+            self._buildable(op, n, where, paths)
+            for e, fact in zip(n.results, self._results(op, args, edges, where, inside(op, n, paths)), strict=True):
                 facts[e.name] = replace(fact, name=e.name, made=e.span, entered=())
 
-    def _results(self, op: Operator, args: list[Fact], edges: tuple[Edge, ...], device: Device | None) -> tuple[Fact, ...]:
+    def _results(self, op: Operator, args: list[Fact], edges: tuple[Edge, ...], device: Device | None, paths: Paths) -> tuple[Fact, ...]:
         given = {o.name: declared_range(_scoped(op, o.name)) or f.range for o, f in zip(op.operands, args, strict=True)}
         if op.graph is not None:
             key = (op.name, tuple(given.values()), tuple((f.device, f.maker is None, *sorted((k, s.span.start) for k, s in f.promises.items())) for f in args),
-                   device)
+                   device, paths)
             inner = self.graphs.get(key)
             if inner is None:
                 facts = {o.name: replace(f, range=given[o.name], entered=(*f.entered, (e.span, op.name)))
                          for o, f, e in zip(op.operands, args, edges, strict=True)}
-                self._nodes(op.graph.nodes, facts, device)
+                self._nodes(op.graph.nodes, facts, device, paths)
                 inner = self.graphs[key] = tuple(facts[r.name] for r in op.results)
             return tuple(self._own(op, r.name, f) for r, f in zip(op.results, inner, strict=True))
         call = (op.name, tuple(given.values()))
@@ -162,10 +163,10 @@ class _Check:
             return b.declared is not None and b.declared.name == device.name
         return (b.arch.kind == "cuda") == (device.kind == "cuda")
 
-    def _buildable(self, op: Operator, n: Node, device: Device | None) -> None:
-        """Whether every target can have this operator, by itself or through a downgrade clause."""
+    def _buildable(self, op: Operator, n: Node, device: Device | None, paths: Paths) -> None:
+        """Whether every target can have this operator, by itself or through a downgrade clause, its own or that of a graph around."""
         for b in self.builds:
-            if (op.name, b.arch) in self.built or not self._placed(b, device):
+            if (op.name, b.arch) in self.built or not self._placed(b, device) or leads(paths, b.arch, n):
                 continue
             self.built.add((op.name, b.arch))
             notes = [Note(f"the target '@{b.declared.name}'", b.declared.span)] if b.declared is not None else []

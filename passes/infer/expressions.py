@@ -96,7 +96,7 @@ def _type_name(e: Name, scope: Scope) -> Expr:
             raise Unknown
         return Read(scope.lets[e.name], (), span=e.span, dtype=info.dtype.compute)
     if e.name in scope.scalars:
-        return replace(e, dtype=scope.scalars[e.name])
+        return replace(e, dtype=scope.scalars[e.name].compute)
     known = [*scope.indices, *scope.dims, *scope.lets, *scope.scalars]
     help = did_you_mean(e.name, known)
     if e.name in scope.tensors:
@@ -379,7 +379,7 @@ def _reduce_type(e: Reduce, rule: functions.Reduction, scope: Scope) -> Expr:
 
 
 def kept_dtype(e: Expr, scope: Scope) -> DType | None:
-    """The narrow dtype that a value is known to fit: of a read, of a written cast, of a choice between such. Arithmetic widens and keeps none."""
+    """The narrow dtype that a value is known to fit: of a read, an attribute, a written cast, of a choice between such. Arithmetic widens and keeps none."""
     if isinstance(e, Read):
         info = scope.tensors.get(e.tensor)
         if info is None:
@@ -394,7 +394,7 @@ def kept_dtype(e: Expr, scope: Scope) -> DType | None:
                 and all(kinds[0].lowest <= v <= kinds[0].highest for v in literals):
             return kinds[0]
         return None
-    return e.dtype
+    return scope.scalars.get(e.name, e.dtype) if isinstance(e, Name) and e.name not in scope.indices else e.dtype
 
 
 def store(e: Expr, to: DType, scope: Scope, target: Span, name: str) -> Expr:
@@ -420,7 +420,8 @@ def store(e: Expr, to: DType, scope: Scope, target: Span, name: str) -> Expr:
 def _refuse(e: Expr, to: DType, scope: Scope, name: str) -> None:
     beyond = _beyond(e, to)
     if beyond is not None:
-        _fail(scope, "dtype", beyond.span, f"{beyond.value} does not fit in {to.name}, the dtype of '%{name}'", (), f"{to.name} holds {to.lowest} to {to.highest}")
+        _fail(scope, "dtype", beyond.span, f"{beyond.value} does not fit in {to.name}, the dtype of '%{name}'", (),
+              f"{to.name} holds {to.lowest} to {to.highest}")
     given = settle_type(e.dtype) if e.dtype else None
     note = (Note(f"'%{name}' is declared here", scope.tensors[name].span),) if name in scope.tensors else ()
     _fail(scope, "dtype", e.span, f"'%{name}' holds {to.name}, this is {_says(given)}: only a written cast narrows", note, _narrowed(e, given, to))
