@@ -24,7 +24,7 @@ demo: cuda ## compile and run the edge pipeline on a photograph: out/edges.png
 	@$(BIN)/python examples/demo.py
 
 .PHONY: test
-test: $(STAMPS)/dev ## run all tests (TEST_ARGS="tests/unit -k std" for some)
+test: $(STAMPS)/dev nvrtc ## run all tests (TEST_ARGS="tests/unit -k std" for some)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(TEST_WORKERS) $(TEST_ARGS)
 
 .PHONY: lint
@@ -98,3 +98,12 @@ cuda: $(STAMPS)/core
 	echo "installing the extra $$extra for the GPU of this machine (driver $$driver)" >&2; \
 	if $(PIP) install --editable ".[$$extra]"; then touch $(STAMPS)/$$extra; \
 	else echo "the extra $$extra could not be installed: going on without CUDA" >&2; fi
+
+# The compiler of CUDA, which needs no GPU: with it the tests compile every kernel for every architecture (130 MB to load, 8 s). Where its wheels cannot be
+# had, those tests are skipped.
+.PHONY: nvrtc
+nvrtc: cuda
+	@if [ -e $(STAMPS)/cuda13 ] || [ -e $(STAMPS)/cuda12 ] || [ $(STAMPS)/nvrtc -nt pyproject.toml ]; then exit 0; fi; \
+	echo "installing the extra cuda13, for tests that compile CUDA" >&2; \
+	$(PIP) install --editable ".[cuda13]" || echo "the extra cuda13 could not be installed: going on without it" >&2; \
+	touch $(STAMPS)/nvrtc

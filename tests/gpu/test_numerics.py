@@ -28,3 +28,7 @@ def test_function(functions: Run, name: str) -> None:
 @pytest.mark.parametrize("name", CASTS)
 def test_cast(casts: Run, name: str) -> None:
     numerics.check_cast(casts, name)
+
+
+def test_exact_results(functions: Run) -> None:
+    numerics.check_exact_results(functions)

@@ -6,13 +6,11 @@ from pathlib import Path
 from pipelink_ir.backends.cuda.compile import PipelineCode, compile_pipeline
 from pipelink_ir.backends.cuda.emit import KernelCode, emit_program
 from pipelink_ir.backends.loops.form import Block, Buffer, Const, Expr, For, Kernel, Load, Op, Program, Ref, Site, Store
-from pipelink_ir.grammar import parse
 from pipelink_ir.ir.diagnostics import Report
 from pipelink_ir.ir.dtypes import BOOL, F32, I64, DType
 from pipelink_ir.ir.nodes import Module
 from pipelink_ir.ir.source import NOWHERE
 from pipelink_ir.ir.targets import Arch
-from pipelink_ir.passes.manager import parse_passes, run_passes
 
 ROOT = Path(__file__).resolve().parents[3]
 N, ZERO, ONE = Ref("N", I64), Const(0, I64), Const(1, I64)
@@ -74,6 +72,8 @@ def value(x: Expr, memory: DType = F32, exact: bool = False, fast: bool = False,
 
 def prepared(path: Path | str, text: str | None = None) -> Module:
     """A program after the passes that a backend needs."""
+    from pipelink_ir.grammar import parse
+    from pipelink_ir.passes.manager import parse_passes, run_passes
     module = parse(Path(path).read_text(encoding="utf-8") if text is None else text, str(path))
     return run_passes(module, parse_passes("cpu"), Report(), ())
 

@@ -153,7 +153,8 @@ def test_everything_compiles(sm: int) -> None:
     binaries = compile_units(units(), Arch("cuda", sm), quick=sm != 90)
     for unit, binary in zip(units(), binaries, strict=True):
         assert sorted(binary.usage) == sorted(k.symbol for k in unit.kernels)
-        assert "warning #" not in binary.log
+        # What calls itself without end is told by ptxas alone.
+        assert "warning" not in binary.log
 
 
 @pytest.mark.usefixtures("nvrtc")

@@ -39,3 +39,7 @@ def test_unsigned_division(functions: Run) -> None:
 
 def test_literals(functions: Run) -> None:
     assert functions("literals", np.array([0, 1], np.int32)).tolist() == [float(np.float32(1e-45)), float(np.float32(0.1))]
+
+
+def test_exact_results(functions: Run) -> None:
+    numerics.check_exact_results(functions)
