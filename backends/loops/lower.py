@@ -87,7 +87,7 @@ class Lowering:
         """Locals of which this kernel meets one piece alone."""
         self.e = Emitter()
         self.e.taken = frozenset(op.tensors)
-        self.root = Env({**{s: self.e.given(s, I64) for s in op.symbols}, **{s: self.e.given(s, d) for s, d in op.scalars}})
+        self.root = Env({**{s: self.e.given(s, I64) for s in op.symbols}, **{s: self.e.given(s, d.compute) for s, d in op.scalars}})
         self.used: dict[str, Tensor] = {}
         self.scratch: list[form.Buffer] = []
         """Temporary memory of this kernel alone."""

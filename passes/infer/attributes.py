@@ -116,7 +116,7 @@ def _scalar(a: Attribute, value: Expr, dtype: DType, scope: Scope, known: Mappin
         raise Faulty
     typed = coerce(typed, dtype.compute, scope) if isinstance(typed, IntLit | FloatLit | Const) else settle(typed, scope)
     out = constant(substitute(typed, known))
-    if out.dtype is not dtype.compute or dtype is not dtype.compute:
+    if (out.dtype is not dtype.compute or dtype is not dtype.compute) and not (isinstance(out, Cast) and out.to == dtype.name):
         out = constant(Cast(dtype.name, out, span=value.span, dtype=dtype.compute))
     if is_constant(out) and dtype.is_float and not _finite(out) and not (a.default is not None and any(isinstance(n, Const) for n in walk(a.default))):
         report.error("attribute", value.span, f"'{a.name}' would not be finite as {dtype}", note,
