@@ -53,6 +53,7 @@ ALIASES: dict[str, str] = {
     # The oracle runs what was written, graphs included: a fault of any later pass shows in a comparison with it.
     "reference": "resolve,infer-types,check-contracts",
     "cpu": "resolve,infer-types,check-contracts,flatten,simplify,fuse",
+    "cuda": "resolve,infer-types,check-contracts,flatten,simplify,fuse,assign-streams",
 }
 """Names for whole pipelines, usable in `--passes` wherever a pass is; the text is what `--passes` accepts."""
 
