@@ -54,13 +54,15 @@ class Case:
         compiled = pipelink_ir.compile(folder / "main.plir", target=target, pipeline=self.pipeline, **self.attributes)
         dtypes = {i.name: DTYPES[i.type.dtype].numpy() for i in compiled.inputs}
         with np.errstate(all="ignore"):
-            given = {n: np.asarray(a).astype(dtypes[n]) for n, a in self.inputs.items()}
+            given = {n: a if isinstance(a, np.ndarray) and a.dtype == dtypes[n] else np.asarray(a).astype(dtypes[n]) for n, a in self.inputs.items()}
         before = {n: a.copy() for n, a in given.items()}
         out = dict(compiled(**given).items())
         for n, a in given.items():
             assert a.tobytes() == before[n].tobytes(), f"the input %{n} was written"
-        for r in compiled.results:
+        arrays = [*given.values(), *out.values()]
+        for k, r in enumerate(compiled.results):
             assert out[r.name].dtype == DTYPES[r.type.dtype].numpy()
+            assert not any(np.shares_memory(out[r.name], a) for a in arrays[:len(given) + k]), f"%{r.name} shares memory"
         return out
 
     def compare(self, got: Mapping[str, Array]) -> None:

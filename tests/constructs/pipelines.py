@@ -12,7 +12,9 @@ GAIN = "op @gain(%x: tensor<...xf32>, by: f32 = 2.0, add: f32 = 0.0) -> (%y: ten
 ADD = "op @add(%a: tensor<...xf32>, %b: tensor<...xf32>) -> (%y: tensor<...xf32>) { compute { %y[...] = %a[...] + %b[...] } }\n"
 STACK = "op @agree(%x: tensor<Kx...xT>) -> (%m: tensor<...xT>, %s: tensor<...xT>) { memory { dtypes = [u8, f16, f32] } compute { %m[...] = T(max[k < K](%x[k, ...])) %s[...] = T(%x[0, ...] - %x[K - 1, ...]) } where K >= 1 }\n"
 SCALE = "op @scale(%x: tensor<NxCxWxf32>, %s: tensor<Cxf32>) -> (%y: tensor<NxCxWxf32>) { compute { %y[n, c, w] = %x[n, c, w] * %s[c] } }\n"
+GAIN_T = "op @gain(%x: tensor<...xT>, by: f32 = 2.0) -> (%y: tensor<...xT>) { memory { dtypes = [f16, f32] } compute { %y[...] = by * %x[...] } }\n"
 HW = "tensor<HxWxf32>"
+STRIDED = np.arange(36, dtype=np.float32).reshape(4, 9)
 MAIN = f"%x: {HW} -> %y: {HW}"
 
 CASES = [
@@ -84,17 +86,23 @@ CASES = [
     # -------------------------------------------------------------------------------------------------------------------- sections
     Case("memory", ("memory: align, contiguity, cross_device", "dtypes constrains type variables"), op("%x: tensor<NxKxT>, %z: tensor<NxKxT> -> %y: tensor<NxKxT>", "%y[n, k] = %x[n, k] + %z[n, k]", "memory { dtypes = [f16, f32], align = 64, cross_device = true, %x { contiguity = rows, align = 16 }, %z { contiguity = any }, %y { contiguity = dense, align = 128 } }",
          pipeline="%x: tensor<NxKxf32>, %z: tensor<NxKxf32> -> %y: tensor<NxKxf32>"), {"x": X, "z": Y}, {"y": X + Y}),
+    Case("strided arrays", "contiguity = any", op("%a: tensor<NxKxf32>, %b: tensor<NxKxf32>, %c: tensor<NxKxf32>, %d: tensor<NxKxf32> -> %y: tensor<NxKxf32>", "%y[n, k] = %a[n, k] + 10 * %b[n, k] + 100 * %c[n, k] + 1000 * %d[n, k]", "memory { %a { contiguity = any }, %b { contiguity = any }, %c { contiguity = any } }"),
+         {"a": STRIDED[::2, ::3], "b": STRIDED[3:1:-1, ::-4], "c": STRIDED.T[:2, 1:4], "d": np.broadcast_to(STRIDED[0, :3], (2, 3))}, {"y": STRIDED[::2, ::3] + 10 * STRIDED[3:1:-1, ::-4] + 100 * STRIDED.T[:2, 1:4] + 1000 * STRIDED[0, :3]}),
     Case("inplace", "inplace", program("op @f(%x: tensor<...xf32>) -> (%y: tensor<...xf32>) { memory { %y { inplace = %x } } compute { %y[...] = %x[...] + 1 } }\n" + ADD, MAIN, "%a = @f(%x)\n%b = @f(%a)\n%y = @add(%b, %x)"), {"x": X}, {"y": 2 * X + 2}),
     Case("execution", "execution", op(f"%x: {HW} -> %y: {HW}", "%y[h, w] = %x[h, w] - 1", "execution { async = true, max_streams = 4, event_sync = false, batch = H, deterministic = true }"), {"x": X}, {"y": X - 1}),
     Case("semantic", "semantic: range, color, finite", program("op @f(%x: tensor<...xf32>) -> (%y: tensor<...xf32>) { semantic { %x { range = [-10, 10], finite = true }, %y { range = [0, 1], color = linear, finite = true } } compute { %y[...] = clamp(%x[...] / 4, 0, 1) } }\n"
          "op @g(%x: tensor<...xf32>) -> (%y: tensor<...xf32>) { semantic { %x { range = [0, 1], color = linear, finite = true } } compute { %y[...] = sqrt(%x[...]) } }", MAIN, "%a = @f(%x)\n%y = @g(%a)"), {"x": [[0, 1, 4], [-3, 9, 4]]}, {"y": [[0, 0.5, 1], [0, 1, 1]]}),
-    Case("compile", "compile", op(f"%x: {HW} -> %y: {HW}", "%y[h, w] = %x[h, w] / 2", 'compile { arch = ">= sm_75", toolchain = nvrtc, block = [16, 16], edges = free, accuracy = exact }'), {"x": X}, {"y": X / 2}),
+    Case("compile", "compile", op(f"%x: {HW} -> %y: {HW}", "%y[h, w] = %x[h, w] / 2", 'compile { arch = ">= sm_75", features = [fp16], toolchain = nvrtc, block = [16, 16], edges = free, accuracy = exact }'), {"x": X}, {"y": X / 2}),
     Case("downgrade", "downgrade", op(f"%x: {HW} -> %y: {HW}", "%y[h, w] = %x[h, w] * 2", "downgrade sm_75 { block = [8, 8] }\ndowngrade sm_70 unsupported"), {"x": X}, {"y": 2 * X}),
+    Case("a policy for parts of a graph", ("precision = mixed", "downgrade"), program(GAIN_T + "op @g(%x: tensor<NxKxf32>) -> (%y: tensor<NxKxf32>) { downgrade sm_75 { precision = mixed, up = f16, down = f32, budget = 0.01 }\ngraph { %a = @gain(%x) as up\n%y = @gain(%a) as down } }", "%x: tensor<NxKxf32> -> %y: tensor<NxKxf32>", "%y = @g(%x)"),
+         {"x": X}, {"y": 4 * X}),
+    Case("a library and its epilogue", ("library", "epilogue"), op("%a: tensor<MxKxf32>, %b: tensor<KxNxf32> -> %y: tensor<MxNxf32>", "%s[m, n] = sum[k < K](%a[m, k] * %b[k, n]) %y[m, n] = max(%s[m, n], 0)", "compile { library = cublaslt }\nschedule { kernel = cublaslt, epilogue = %y }\ndowngrade sm_75 { dtype = f32, library = generated, block = [64, 64] }"),
+         {"a": X, "b": Y.T}, {"y": np.maximum(X @ Y.T, 0)}),
     Case("schedule", ("schedule", "place, at, keep"), op("%x: tensor<HxWxf32> -> %y: tensor<HxWxf32>", "%row[h, w] = %x[h, w - 1] + 2 * %x[h, w] + %x[h, w + 1] %y[h, w] = %row[h - 1, w] + 2 * %row[h, w] + %row[h + 1, w]", "memory { border = replicate }\nschedule { %row { place = register, at = h, keep = 3 } }"), {"x": X},
          {"y": (lambda p: sum((2 - abs(i - 1)) * (2 - abs(j - 1)) * p[i:i + 2, j:j + 3] for i in range(3) for j in range(3)))(np.pad(X, 1, "edge"))}),
     *(Case(f"place = {p}", "place, at, keep", op("%x: tensor<NxKxf32> -> %y: tensor<NxKxf32>", "%l[n, k] = %x[n, k] * 2 + n %y[n, k] = %l[n, k] - %l[n, K - 1 - k]", f"schedule {{ %l {{ place = {p} }} }}"), {"x": X}, {"y": 2 * X - 2 * X[:, ::-1]}) for p in ("register", "inline", "buffer")),
     # ----------------------------------------------------------------------------------------------------------- what passes write
-    Case("plan", "plan", program(GAIN + ADD, MAIN, '%a = @gain(%x) plan { stream = 0, record = 1 }\n%b = @gain(%x) {by = 3} plan { stream = 1, record = 2 }\n%y = @add(%a, %b) plan { stream = 0, wait = [2] }'), {"x": X}, {"y": 5 * X}),
+    Case("plan", "plan", program(GAIN + ADD, MAIN, '%a = @gain(%x) plan { stream = 0, record = 1 }\n%b = @gain(%x) {by = 3} plan { stream = 1, record = 2 }\n%y = @add(%a, %b) plan { stream = 0, wait = [2], %y { arena = "cpu", offset = 4096, bytes = 24 } }'), {"x": X}, {"y": 5 * X}),
     Case("reason and loc", ("reason", "loc"), program(GAIN, MAIN, '%c = @std.copy(%x) reason = "a staged copy"\n%y = @gain(%c) loc("elsewhere.plir":12:3)'), {"x": X}, {"y": 2 * X}),
     Case("generated names", "generated names", "op @gain.1(%x: tensor<D0xf32>) -> (%y: tensor<D0xf32>) { compute { let by = f32(2.0) %y[d0] = by * %x[d0] } }\npipeline @main(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { %a.b = @gain.1(%x)\n%y = @gain.1(%a.b) }", {"x": [1, 2]}, {"y": [4, 8]}),
 ]
