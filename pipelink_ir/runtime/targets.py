@@ -31,7 +31,7 @@ class Target:
 
 
 _HERE = {"cpu": Target("cpu", "cpu", texts=("loops", "ll", "s")), "reference": Target("reference", "reference", ("resolve", "infer-types")),
-         "cuda-emulated": Target("cuda-emulated", "cpu", texts=("cu",))}
+         "cuda-emulated": Target("cuda-emulated", "cuda", texts=("cu",))}
 
 
 def parse_target(text: str) -> Target:
@@ -39,9 +39,9 @@ def parse_target(text: str) -> Target:
     if text in _HERE:
         return _HERE[text]
     if parse_arch(text) is not None:
-        return Target(text, "cpu", texts=("loops", "cu", "hip", "ptx", "cubin"))
+        return Target(text, "cuda", texts=("loops", "cu", "hip", "ptx", "cubin"))
     if _CUDA.fullmatch(text):
-        return Target(text, "cpu", runs=False)
+        return Target(text, "cuda", texts=("loops", "cu", "hip", "ptx", "cubin"))
     known = [*_HERE, "cuda", *known_archs()]
     near = did_you_mean(text, known)
     raise UsageError(f"there is no target '{text}'; {near or 'there are ' + ', '.join(dict.fromkeys(known))}")
@@ -71,8 +71,6 @@ def unsupported(what: str, help: str) -> ProgramError:
 
 def load(target: Target, module: Module, pipeline: str, options: Mapping[str, Any]) -> Executable:
     """Hand a module to the target's backend. `float64` is an option of the reference."""
-    if not target.runs:
-        raise unsupported(f"this version cannot compile for '{target.name}': it has no CUDA backend yet", "use the target 'cpu' or 'reference'")
     if options.get("float64") and target.name != "reference":
         raise UsageError(f"float64 is for the target 'reference', not '{target.name}'")
     if target.name == "reference":
