@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.gpu_check import check_device
 from pipelink_ir.backends.loops.tidy import DEPTH, exprs, parts
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import BOOL, F32, F64, I32, I64, DType
@@ -42,6 +43,7 @@ class _Checker:
         if self.kernel.loop is not None:
             self.need(all(isinstance(s, form.Let) for s in body[:-1]), "something but a Let stands before the parallel loop")
         self.block(body, set(self.types), 0)
+        check_device(self.kernel, self.need)
 
     # -------------------------------------------------------------------------------------------------------------- statements
 
@@ -76,6 +78,8 @@ class _Checker:
             self.need(s.cond.dtype is BOOL, "a condition is no bool")
             self.block(s.then, set(scope), level + 1)
             self.block(s.other, set(scope), level + 1)
+        elif isinstance(s, form.Combine):
+            self.need(all(n in scope and n in self.mutable for n in s.names), f"'{s.fn}' combines what is no Var in sight")
         elif isinstance(s, form.Fail):
             self.need(0 <= s.site < len(self.program.sites) and len(s.values) <= 4, f"there is no site {s.site}")
 

@@ -78,7 +78,10 @@ class Nest:
         if not axes:
             self._readable(lambda: self.element([]))
             return
-        sums = [s for _, p in self.jobs for s in sums_of(self.lo, p)] if self.heavy else []
+        # Sums for a whole stretch come before anything of it is stored: definitions that read each other cannot have them.
+        written = {t.name for t, _ in self.jobs}
+        apart = not any(use.tensor in written for found in self.uses for use in found.uses)
+        sums = [s for _, p in self.jobs for s in sums_of(self.lo, p)] if self.heavy and apart else []
         if sums:
             self._accumulated(sums)
             return

@@ -1,0 +1,101 @@
+"""The rules at the head of `form.py` for kernels of a GPU: where loops over blocks and threads, barriers and shared memory may stand, and what may differ
+between the threads of a block ("varying")."""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.tidy import blocks, exprs, refs
+
+MOST_THREADS = 1024
+COUNTS = {"sum": 1, "prod": 1, "max": 1, "min": 1, "any": 1, "all": 1, "argmax": 2, "argmin": 2}
+"""How many names each `Combine` takes."""
+Need = Callable[[bool, str], None]
+
+
+def check_device(kernel: form.Kernel, need: Need) -> None:
+    """What holds for the device of a kernel. `need` is told what has to hold, and the message if it does not."""
+    if kernel.device == "cpu":
+        _serial(kernel.body, ("serial", "parallel"), need)
+        return
+    last = kernel.body[-1] if kernel.body else None
+    need(all(isinstance(s, form.Let) for s in kernel.body[:-1]), "something but a Let stands before the loop of a GPU kernel")
+    need(0 <= kernel.threads <= MOST_THREADS, f"a block cannot have {kernel.threads} threads")
+    if isinstance(last, form.For) and last.kind == "grid":
+        _serial(last.body, ("serial",), need)
+    elif isinstance(last, form.For) and last.kind == "block":
+        _Uniform(need).block(last.body, set())
+    else:
+        need(False, "a GPU kernel has no loop over its grid or its blocks")
+
+
+def _serial(body: form.Block, kinds: tuple[str, ...], need: Need) -> None:
+    """Statements of one thread."""
+    for s in body:
+        need(not isinstance(s, form.Barrier | form.Combine), "one thread cannot wait for others")
+        need(not isinstance(s, form.Alloc) or not s.shared, "one thread cannot share memory")
+        need(not isinstance(s, form.For) or s.kind in kinds, f"a loop of kind {s.kind if isinstance(s, form.For) else ''} stands inside the work of one thread")
+        for b in blocks(s):
+            _serial(b, kinds, need)
+
+
+class _Uniform:
+    """Statements that all threads of a block run, with the set of names that vary."""
+
+    def __init__(self, need: Need) -> None:
+        self.need = need
+        self.own: set[str] = set()
+        """Scratch of the uniform statements that is not shared."""
+
+    def block(self, body: form.Block, varying: set[str]) -> None:
+        for s in body:
+            self.statement(s, varying)
+
+    def statement(self, s: form.Stmt, varying: set[str]) -> None:
+        if isinstance(s, form.Let | form.Var | form.Assign):
+            differs = any(n in varying for x in exprs(s) for n in refs(x))
+            (varying.add if differs else varying.discard)(s.name)
+            return
+        if isinstance(s, form.Combine):
+            self.need(len(s.names) == COUNTS.get(s.fn), f"'{s.fn}' does not combine {len(s.names)} names")
+            varying.difference_update(s.names)
+            return
+        for x in exprs(s):
+            for n in refs(x):
+                self.need(n not in varying, f"a uniform statement looks at {n}, which differs between threads")
+        if isinstance(s, form.Alloc):
+            self.need(not s.shared or isinstance(s.size, form.Const), f"the size of the shared memory {s.name} is not constant")
+            if not s.shared:
+                self.own.add(s.name)
+        elif isinstance(s, form.If):
+            other = set(varying)
+            self.block(s.then, varying)
+            self.block(s.other, other)
+            varying |= other
+        elif isinstance(s, form.For):
+            self.loop(s, varying)
+
+    def loop(self, s: form.For, varying: set[str]) -> None:
+        self.need(s.kind in ("serial", "thread"), f"a loop of kind {s.kind} stands inside a block")
+        if s.kind == "thread":
+            _serial(s.body, ("serial",), self.need)
+            self.thread(s.body, set(), varying)
+            return
+        while True:
+            before = set(varying)
+            self.block(s.body, varying)
+            varying |= before
+            if varying == before:
+                return
+
+    def thread(self, body: form.Block, bound: set[str], varying: set[str]) -> None:
+        """The work of one thread: what it assigns outside of its own block varies from then on."""
+        for s in body:
+            if isinstance(s, form.Var):
+                bound.add(s.name)
+            elif isinstance(s, form.Assign) and s.name not in bound:
+                varying.add(s.name)
+            elif isinstance(s, form.Store):
+                self.need(s.buffer not in self.own, f"a thread stores to the scratch {s.buffer} of the uniform statements")
+            for b in blocks(s):
+                self.thread(b, bound, varying)
