@@ -197,10 +197,11 @@ def test_buffers_are_reused_when_their_last_reader_is_done() -> None:
 
 def test_memory_of_other_shapes_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executable, "IDLE_BYTES", 1 << 20)
-    c = compile_program(CHAIN + "pipeline @p(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { %t = @double(%x)\n%y = @add(%t, %t) }")
+    # Two nodes read %t, so that it is not fused away and needs memory of its own.
+    c = compile_program(CHAIN + "pipeline @p(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { %t = @double(%x)\n%u = @double(%t)\n%y = @add(%t, %u) }")
     for n in range(1, 12):
         x = np.ones(100_000 + n, np.float32)
-        assert run(c, x)[-1] == 4
+        assert run(c, x)[-1] == 6
     kept = sum(plan.arena * len(idle) for plan, idle in c.executable._plans.values())
     assert 0 < kept <= (1 << 20) + 500_000
 
