@@ -126,8 +126,12 @@ class Expressions:
         own = _INFIX[x.fn]
         # `&&` inside `||`, a comparison inside `==`: clear to a compiler, less so to a reader.
         inner = own + 2 if x.fn in ("or", "==", "!=") else own
-        if x.fn == "+" and x.dtype.is_int and isinstance(x.args[1], Const):
-            return self._offset(x.args[0], int(x.args[1].value)), own
+        if x.fn == "+" and x.dtype.is_int:
+            if isinstance(x.args[1], Const):
+                return self._offset(x.args[0], int(x.args[1].value)), own
+            for this, other in (x.args, x.args[::-1]):
+                if (taken := _negated(other)) is not None and _negated(this) is None:
+                    return f"{self.text(this, own)} - {self.text(taken, own + 1)}", own
         if isinstance(x.args[0], Const) and not isinstance(x.args[1], Const):
             if x.fn == "+" and x.dtype.is_int:
                 return self._offset(x.args[1], int(x.args[0].value)), own
@@ -202,3 +206,12 @@ class Expressions:
         if value.dtype is memory or (memory is BOOL and value.dtype is BOOL):
             return self.text(value)
         return f"{memory_type(memory)}({self.text(value)})"
+
+
+def _negated(x: Expr) -> Expr | None:
+    """`y` where `x` is minus `y`."""
+    if not isinstance(x, Op):
+        return None
+    if x.fn == "*" and isinstance(x.args[0], Const) and x.args[0].value == -1 and not isinstance(x.args[1], Const):
+        return x.args[1]
+    return x.args[0] if x.fn == "neg" else None

@@ -18,7 +18,7 @@
 #define PL_MEMBER inline
 #define PL_MATH(name) __builtin_##name
 #else
-#define PL_DEVICE static __device__ __forceinline__
+#define PL_DEVICE __device__ __forceinline__
 #define PL_MEMBER __device__ __forceinline__
 #define PL_MATH(name) ::name
 #endif
@@ -533,7 +533,7 @@ struct Status {
   u64 taken;
   i64 site, values[4];
 };
-static constexpr i64 OUT_OF_MEMORY = -1;
+enum : i64 { OUT_OF_MEMORY = -1 };
 PL_DEVICE void fail(Status* status, i64 site, i64 a = 0, i64 b = 0, i64 c = 0, i64 d = 0) {
   if (atomicCAS(&status->taken, 0ull, 1ull) != 0) return;
   status->site = site;

@@ -103,7 +103,8 @@ def test_wide_integers_of_data() -> None:
 
 @pytest.mark.parametrize(("index", "text"), [
     (op("+", i64(1), I), "i + 1"), (op("+", i64(-1), I), "i - 1"), (op("+", I, i64(1)), "i + 1"), (op("*", I, N), "i * N"), (op("*", i64(-1), I), "-i"),
-    (op("-", N, op("+", I, i64(1))), "N - (i + 1)"),
+    (op("-", N, op("+", I, i64(1))), "N - (i + 1)"), (op("+", op("*", i64(-1), I), N), "N - i"), (op("+", N, op("*", i64(-1), op("+", I, N))), "N - (i + N)"),
+    (op("+", op("neg", I), op("neg", N)), "-i + -N"), (op("+", op("+", N, op("neg", I)), i64(-1)), "N - i - 1"),
     (op("min", op("max", op("+", I, i64(-1)), i64(0)), op("-", N, i64(1))), "pl::min(pl::max(i - 1, 0), N - 1)"),
     (op("rest", op("quot", I, i64(3)), N), "pl::rest(pl::quot(i, 3), N)"), (op("mod", I, N), "pl::mod(i, N)"),
     (op("floordiv", I, i64(2)), "pl::floordiv(i, 2)"), (Choose(op("<", I, N), I, i64(0), I64), "i < N ? i : 0"),
