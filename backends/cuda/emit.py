@@ -13,12 +13,12 @@ too: its parallel loop is spread over the grid, and statements for one thread ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipelink_ir.backends.cuda.bounds import LIMIT
 from pipelink_ir.backends.cuda.emit_expr import Expressions, Place, memory_type
 from pipelink_ir.backends.cuda.emit_stmt import Space, Writer, broken, kind_name
-from pipelink_ir.backends.cuda.kinds import kinds_of
+from pipelink_ir.backends.cuda.kinds import Kinds, kinds_of
 from pipelink_ir.backends.cuda.names import Names, kernel_names
 from pipelink_ir.backends.cuda.prelude import NAME, header
 from pipelink_ir.backends.cuda.target_facts import CUDA, TargetFacts
@@ -68,6 +68,7 @@ class KernelCode:
     """Scratch of a block, in shared memory given at the launch or, where it is too large, in `scratch`."""
     private: tuple[Space, ...]
     """Scratch of each thread, in `scratch`."""
+    kinds: Kinds = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,8 @@ def _emit_kernel(kernel: Kernel, symbol: str, facts: TargetFacts, threads: int, 
     tail = _finish(w)
     params += [p for p, _ in tail]
     declared += [d for _, d in tail]
-    code = KernelCode(kernel, symbol, tuple(params), threads, bool(kernel.threads), per, w.static_shared, tuple(w.shared), tuple(w.private))
+    code = KernelCode(kernel, symbol, tuple(params), threads, bool(kernel.threads), per, w.static_shared, tuple(w.shared), tuple(w.private),
+                      w.e.kinds)
     return [facts.kernel.format(threads=threads), *broken(f"{symbol}({', '.join(declared)}) {{"), *w.head, *w.lines, "}"], code
 
 

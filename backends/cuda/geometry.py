@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pipelink_ir.backends.cuda.bounds import Bounds, Interval, exact
 from pipelink_ir.backends.cuda.emit import KernelCode
 from pipelink_ir.backends.cuda.emit_stmt import Space
-from pipelink_ir.backends.cuda.kinds import Kinds, kinds_of
+from pipelink_ir.backends.cuda.kinds import Kinds
 from pipelink_ir.backends.loops.form import Alloc, Assign, Block, Choose, Convert, Expr, Fail, For, If, Let, Load, Op, Stmt, Store, Var
 from pipelink_ir.ir.dtypes import I64
 
@@ -36,7 +36,7 @@ class Geometry:
 
 def geometry(code: KernelCode, symbols: Mapping[str, int]) -> Geometry:
     """The launch of a kernel for given sizes."""
-    walk = _Walk(kinds_of(code.kernel), Bounds({s: (symbols[s], symbols[s]) for s in code.kernel.symbols}))
+    walk = _Walk(code.kinds, Bounds({s: (symbols[s], symbols[s]) for s in code.kernel.symbols}))
     walk.fits = all(_I32[0] <= symbols[s] <= _I32[1] for s in code.kernel.symbols)
     walk.block(code.kernel.body)
     turns = 1 if code.per == "once" else walk.turns

@@ -30,6 +30,8 @@ class Kinds:
 
     names: dict[str, str] = field(default_factory=dict)
     lets: dict[str, Expr] = field(default_factory=dict)
+    known: dict[int, tuple[Op, bool]] = field(default_factory=dict)
+    """Answers by the identity of the expression, which is kept alive with them: what is asked again and again is found out once."""
 
     def of(self, x: Expr) -> str:
         """The kind of an expression."""
@@ -45,9 +47,12 @@ class Kinds:
             return self.names.get(x.name) == "index"
         if isinstance(x, Choose):
             return self.is_index(x.then) and self.is_index(x.other)
-        if isinstance(x, Op):
-            return self._op(x)
-        return False
+        if not isinstance(x, Op):
+            return False
+        found = self.known.get(id(x))
+        if found is None:
+            found = self.known[id(x)] = (x, self._op(x))
+        return found[1]
 
     def _op(self, x: Op) -> bool:
         if x.fn not in _SAME:
