@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from math import prod
 
 from pipelink_ir.backends.loops.costs import Costs, Plan, looping
+from pipelink_ir.backends.loops.gpu_product import product_of
 from pipelink_ir.backends.loops.gpu_shape import shape_of
 from pipelink_ir.backends.loops.place import CONTEXTS, DEEPEST, Expanded, Planner, deepest, evaluations_in, extent
 from pipelink_ir.ir.typed import Tensor, TypedOperator
@@ -39,9 +40,12 @@ class GpuPlanner(Planner):
         return t.kind == "local" and name not in self.ring and name not in self.copies and self.asked(t) != "buffer"
 
     def outer(self, t: Tensor) -> int:
-        """In a kernel of blocks the axes that have blocks, if they are the first ones; else all run as one."""
+        """In a kernel of blocks the axes that have blocks, if they are the first ones; else all run as one. Products of matrices are worth reductions of rows
+        that are stored before."""
         rank = len(t.shape)
         if t.name in self.ring or len(t.pieces) != 1:
+            return rank
+        if product_of(self.op, self.hopeful, t.pieces[0], alone=False) is not None:
             return rank
         shape = shape_of(self.op, self.hopeful, t.pieces[0])
         first = shape.axes == tuple(range(len(shape.axes)))

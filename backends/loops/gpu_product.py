@@ -23,7 +23,7 @@ from pipelink_ir.backends.loops.counts import count, names, ranges_of
 from pipelink_ir.backends.loops.emit import TRUE, Atom, i64, key_of
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.gpu_flat import Flat, flat, unravel
-from pipelink_ir.backends.loops.gpu_shape import last_of, long_reductions, reads_of, risky, sized
+from pipelink_ir.backends.loops.gpu_shape import fails, last_of, long_reductions, reads_of, risky, sized
 from pipelink_ir.backends.loops.gpu_team import Team
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job, Nest
@@ -68,26 +68,29 @@ class Product:
     batch: tuple[int, ...]
 
 
-def product_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None) -> Product | None:
-    """The product of matrices that a piece is, with whatever is made of each of its elements."""
+def product_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None, alone: bool = True) -> Product | None:
+    """The product of matrices that a piece is, with whatever is made of each of its elements. `alone`: there is no other long reduction in it, not even one
+    that could be computed before."""
+    everything = frozenset(range(len(piece.axes)))
     found = long_reductions(op, local, piece, chosen)
-    if len(found) != 1 or found[0].plain is None or found[0].deps != frozenset(range(len(piece.axes))):
+    full = [r for r in found if r.deps == everything]
+    if len(full) != 1 or (alone and len(found) != 1):
         return None
-    x, plain = found[0].reduce, found[0].plain
-    if x.kind != "sum" or x.where is not None or not isinstance(x.body, Apply) or x.body.fn != "*" or len(set(plain.values())) != len(plain):
+    x, plain = full[0].reduce, full[0].plain
+    if plain is None or len(set(plain.values())) != len(plain) or x.kind != "sum" or not isinstance(x.body, Apply) or x.body.fn != "*":
         return None
-    if not all(sized(b, op) for r in ranges_of(x) for b in (r.lo, r.hi) if b is not None) or risky(x.body, lambda n: _fails(op, local, n), True):
+    terms = (x.body, *(() if x.where is None else (x.where,)))
+    if not all(sized(b, op) for r in ranges_of(x) for b in (r.lo, r.hi) if b is not None) or any(risky(y, fails(op, local), True) for y in terms):
         return None
     left, right = x.body.args
-    a, b = ({plain[n] for n in names(y) if n in plain} for y in (left, right))
+    a, b, c = ({plain[n] for n in names(y) if n in plain} for y in (left, right, x.where or left))
     if len(piece.axes) - 1 in a:
         left, right, a, b = right, left, b, a
+    # A filter must be known to the loaders of both factors: it turns both into zeros.
+    if x.where is not None and not c <= a & b:
+        return None
     p = Product(x, plain, left, right, tuple(sorted(a - b)), tuple(sorted(b - a)), tuple(sorted(a & b)))
     return p if len(piece.axes) - 1 in p.columns and _wide(piece, p.rows) and _wide(piece, p.columns) else None
-
-
-def _fails(op: TypedOperator, local: Callable[[str], bool], name: str) -> bool:
-    return local(name) and any(risky(p.value, lambda n: _fails(op, local, n), True) for p in op.tensors[name].pieces)
 
 
 def _wide(piece: Piece, axes: tuple[int, ...]) -> bool:
@@ -196,7 +199,7 @@ class _Tiled(Nest):
     def _load(self, memory: str, factor: Expr, axes: tuple[int, ...], side: Flat, first: Atom, size: int, k: Atom, end: Atom) -> None:
         """A tile of a factor into shared memory, zeros behind its edges."""
         lo, e, tile = self.lo, self.e, self.tile
-        along = self._along_terms(factor)
+        along, zero = self._along_terms(factor), must(0, self.kind.dtype)
         with self.team.loop("s", i64(0), i64(size * tile.depth), nonempty=True) as s:
             fast, slow = e.op("rest", s, i64(tile.depth if along else size)), e.op("quot", s, i64(tile.depth if along else size))
             d, place = (fast, slow) if along else (slow, fast)
@@ -207,9 +210,11 @@ class _Tiled(Nest):
                 at = {**self.fixed, **dict(zip(axes, unravel(lo, side.ranges, row), strict=True))}
                 env = {n: at[axis] for n, axis in self.product.plain.items() if axis in at}
                 env.update({name: i for (name, _, _), i in zip(self.depth.ranges, unravel(lo, self.depth.ranges, term), strict=True)})
-                return e.convert(lo.value(factor, Env(env)), self.kind.dtype)
+                here = Env(env)
+                passes = TRUE if self.x.where is None else lo.value(self.x.where, here)
+                return e.branch(passes, lambda: e.convert(lo.value(factor, here), self.kind.dtype), lambda: zero, self.kind.dtype)
 
-            out = e.branch(inside, value, lambda: must(0, self.kind.dtype), self.kind.dtype)
+            out = e.branch(inside, value, lambda: zero, self.kind.dtype)
             e.raw(form.Store(memory, e.op("+", e.op("*", d, i64(size + 1)), place), out, self.kind.dtype))
 
     def _along_terms(self, factor: Expr) -> bool:

@@ -165,6 +165,19 @@ def risky(x: Expr, failing: Callable[[str], bool], strict: bool) -> bool:
     return any("guarded" in y.access for y in reads) or may_fail(x, {y.tensor for y in reads if failing(y.tensor)}, strict)
 
 
+def fails(op: TypedOperator, local: Callable[[str], bool]) -> Callable[[str], bool]:
+    """Whether reading a tensor may fail: a local that is evaluated by its reader."""
+    memo: dict[str, bool] = {}
+
+    def failing(name: str) -> bool:
+        if name not in memo:
+            memo[name] = False
+            memo[name] = local(name) and any(risky(p.value, failing, op.empty is None) for p in op.tensors[name].pieces)
+        return memo[name]
+
+    return failing
+
+
 def sized(x: Expr, op: TypedOperator) -> bool:
     """Whether a bound is known from sizes alone."""
     if isinstance(x, Apply):

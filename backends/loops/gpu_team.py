@@ -18,7 +18,7 @@ from pipelink_ir.backends.loops.counts import ranges_of, terms
 from pipelink_ir.backends.loops.emit import TRUE, Atom, Frame, i64
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.gpu_flat import flat, independent, nested, unravel
-from pipelink_ir.backends.loops.gpu_shape import long, long_reductions, risky, sized
+from pipelink_ir.backends.loops.gpu_shape import fails, long, long_reductions, risky, sized
 from pipelink_ir.backends.loops.gpu_sort import Rows, team_sort
 from pipelink_ir.backends.loops.lower import Env, Lowering
 from pipelink_ir.backends.loops.rank import Sorted
@@ -41,6 +41,7 @@ class Team:
         self.alone: list[Frame] = []
         self.rows: Rows | None = None
         """The blocks by number, where each may have memory of its own."""
+        self.fails = fails(lo.op, lo.plan.local)
         lo.team = self
 
     @contextmanager
@@ -71,13 +72,8 @@ class Team:
         for r in long_reductions(lo.op, lo.plan.local, piece, lo.chosen):
             if r.reduce is but or r.plain is None or not set(r.plain.values()) <= set(fixed) or REDUCTIONS[r.reduce.kind].ranked:
                 continue
-            if not risky(r.reduce, self._fails, lo.op.empty is None):
+            if not risky(r.reduce, self.fails, lo.op.empty is None):
                 lo.value(r.reduce, Env({n: fixed[k] for n, k in r.plain.items()}))
-
-    def _fails(self, name: str) -> bool:
-        """Whether reading a tensor may fail: a local that is evaluated by the reader."""
-        lo = self.lo
-        return lo.plan.local(name) and any(risky(p.value, self._fails, lo.op.empty is None) for p in lo.op.tensors[name].pieces)
 
     def sort(self, x: Reduce, env: Env) -> Sorted | None:
         """Writes the sorted candidates of a ranked reduction, where memory for them can be set aside before the kernel runs."""
