@@ -85,9 +85,6 @@ def _live(body: form.Block) -> set[str]:
                 needs.setdefault(s.name, set()).update(own)
             elif isinstance(s, form.Combine):
                 for name in s.names:
-                    needs.setdefault(name, set()).update(own)
-            elif isinstance(s, form.Combine):
-                for name in s.names:
                     needs.setdefault(name, set()).update(own, s.names)
             elif isinstance(s, form.Store) and s.buffer in scratch:
                 needs.setdefault("%" + s.buffer, set()).update(own)

@@ -161,6 +161,11 @@ def test_a_winner_among_nothing(text: str) -> None:
         assert results(op("%x: tensor<NxKxf32> -> %a: tensor<i32>", text, "semantic { empty = zero }"), x=x)["a"] == 0
 
 
+def test_a_winner_that_no_candidate_can_be() -> None:
+    text = op("%x: tensor<HxWxu8> -> %y: tensor<Wxf32>", "%y[w] = argmax[h < H where false](%x[h, w])", "semantic { empty = zero }")
+    assert results(text, x=np.ones((3, 2), np.uint8))["y"].tolist() == [0, 0]
+
+
 def test_channel_statistics_of_images() -> None:
     x = RNG.random((2, 5, 4, 3), dtype=np.float32)
     text = op("%x: tensor<NxHxWxCxf32> -> %y: tensor<NxHxWxCxf32>",
