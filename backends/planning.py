@@ -171,7 +171,7 @@ class Planner(Generic[U]):
         origin, out = self._origins(), dict[str, int]()
         for n, node in enumerate(self.pipeline.nodes):
             if isinstance(node, Node):
-                for edge in _edges_of(node):
+                for edge in edges_of(node):
                     out[origin.get(edge, edge)] = n
         return out
 
@@ -189,7 +189,7 @@ class Planner(Generic[U]):
     def _node(self, number: int, node: Node, last: dict[str, int]) -> None:
         unit = self.units[node.op]
         program = unit.program
-        values = [self.edges[e] for e in _edges_of(node)]
+        values = [self.edges[e] for e in edges_of(node)]
         env = self._operator_sizes(unit.op, node, values)
         places: dict[str, _Value] = {b.name: v for b, v in zip(program.operands, values, strict=True)}
         for buffer, edge in zip(program.results, node.results, strict=True):
@@ -259,7 +259,7 @@ def _attribute(name: str, given: Mapping[str, Setting], default: Expr | None) ->
     return value
 
 
-def _edges_of(node: Node) -> list[str]:
+def edges_of(node: Node) -> list[str]:
     """The edges that a node reads, one for each operand: packed arguments are gone by now."""
     out = []
     for arg in node.args:

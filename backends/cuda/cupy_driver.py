@@ -22,6 +22,9 @@ from pipelink_ir.ir.dtypes import DType
 
 NOT_READY, OUT_OF_MEMORY = 600, 2
 
+_Place = tuple[Any, int, tuple[int, ...]]
+"""Who keeps memory alive, where it begins, and its strides in bytes."""
+
 
 class CupyDriver:
     """CUDA through CuPy. Making one looks for devices; a context is made when a device is first used."""
@@ -41,6 +44,7 @@ class CupyDriver:
         self._contexts: dict[int, int] = {}
         self._facts: dict[int, DeviceFacts] = {}
         self._pools: dict[int, bool] = {}
+        self._streams: dict[int, Any] = {}
         self._lock = threading.Lock()
 
     def _look(self) -> int:
@@ -265,10 +269,18 @@ class CupyDriver:
     # -------------------------------------------------------------------------------------------------------- arrays of the caller
 
     def array(self, device: int, shape: tuple[int, ...], dtype: DType, stream: int) -> tuple[Any, int]:
-        if self._runtime.getDevice() == device and self.callers_stream(device) == stream:
+        if self._runtime.getDevice() == device and self._current(device).ptr == stream:
             return self._array(device, shape, dtype)
-        with self.on(device), self._cupy.cuda.ExternalStream(stream, device):
+        with self.on(device), self._as_current(stream):
             return self._array(device, shape, dtype)
+
+    def _as_current(self, stream: int) -> Any:
+        """A stream as CuPy's own, to be current for a while."""
+        if stream == 0:
+            return self._cupy.cuda.Stream.null
+        if stream not in self._streams:
+            self._streams[stream] = self._cupy.cuda.Stream.from_external(_Stream(stream))
+        return self._streams[stream]
 
     def _array(self, device: int, shape: tuple[int, ...], dtype: DType) -> tuple[Any, int]:
         size = dtype.bytes
@@ -282,25 +294,57 @@ class CupyDriver:
         return array, int(memory.ptr)
 
     def packed(self, device: int, source: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, stream: int) -> tuple[Any, int]:
-        cupy = self._cupy
+        with self.on(device), self._as_current(stream):
+            dense, place = self._array(device, shape, dtype)
+            if place:
+                self._move((dense, place, _dense(shape, dtype.bytes)), (source, address, strides), shape, dtype, device)
+            return dense, place
+
+    def spread(self, device: int, array: Any, target: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> None:
+        if 0 not in shape:
+            with self.on(device):
+                self._move((target, address, strides), (array, int(array.data.ptr), _dense(shape, dtype.bytes)), shape, dtype, device)
+
+    def _move(self, to: _Place, of: _Place, shape: tuple[int, ...], dtype: DType, device: int) -> None:
+        """Elements from one place to another, as unsigned integers; byte by byte where they lie at odd addresses."""
+        size = dtype.bytes
+        crooked = any(address % size or any(s % size for s in strides) for _, address, strides in (to, of))
+        target, source = (self._seen(*place, shape, size, crooked, device) for place in (to, of))
+        target[...] = source
+
+    def _seen(self, owner: Any, address: int, strides: tuple[int, ...], shape: tuple[int, ...], size: int, crooked: bool, device: int) -> Any:
+        cuda = self._cupy.cuda
         low = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0)
-        high = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0) + dtype.bytes
-        with self.on(device), cupy.cuda.ExternalStream(stream, device):
-            memory = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(address + low, high - low, source, device), -low)
-            # Elements at odd addresses are read byte by byte.
-            crooked = address % dtype.bytes or any(s % dtype.bytes for s in strides)
-            if crooked:
-                view = cupy.ndarray((*shape, dtype.bytes), "u1", memory, (*strides, 1))
-                dense = cupy.ascontiguousarray(view).view(dtype.numpy()).reshape(shape)
-            else:
-                dense = cupy.ascontiguousarray(cupy.ndarray(shape, f"u{dtype.bytes}", memory, strides)).view(dtype.numpy())
-            return dense, int(dense.data.ptr)
+        high = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0) + size
+        memory = cuda.MemoryPointer(cuda.UnownedMemory(address + low, high - low, owner, device), -low)
+        if crooked:
+            return self._cupy.ndarray((*shape, size), "u1", memory, (*strides, 1))
+        return self._cupy.ndarray(shape, f"u{size}", memory, strides)
 
     def to_host(self, array: Any) -> Any:
         return self._cupy.asnumpy(array)
 
     def callers_stream(self, device: int) -> int:
         return int(self._current(device).ptr)
+
+
+class _Stream:
+    """A stream by the protocol that CuPy takes streams of others with."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
+
+
+def _dense(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
+    """Row-major strides in bytes."""
+    out = []
+    for n in reversed(shape):
+        out.append(size)
+        size *= max(n, 1)
+    return tuple(reversed(out))
 
 
 def _version(number: int) -> str:

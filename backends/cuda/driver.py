@@ -1,4 +1,4 @@
-"""The device interface: what the run time asks of a GPU, as a protocol, and the one that CuPy implements, opened when it is first needed.
+"""The device interface: what the run time asks of a GPU, as a protocol.
 
 Everything that touches a device goes through a `Driver`, so tests run the whole run time with one that only plays a device. Each call that a driver makes
 is checked at once; what fails is a `DeviceError`, and after one that is not fatal the device can be used as before.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -145,6 +144,24 @@ class Function:
     """Most threads of a block with which it can be launched."""
 
 
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch as it will be. A block's share of scratch is in shared memory, unless `block_bytes` says how much of it lies in memory."""
+
+    function: Function
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    block_bytes: int = 0
+    thread_bytes: int = 0
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of scratch: those of blocks, then those of threads."""
+        blocks, threads = self.grid[0], self.block[0]
+        return blocks * (self.block_bytes + threads * self.thread_bytes)
+
+
 class Graph(Protocol):
     """Commands captured once: launches of kernels and what orders them. `executable` is what `REPLAY` names, `nodes` are the nodes of the launches by the
     number of their command."""
@@ -249,6 +266,10 @@ class Driver(Protocol):
         """A dense copy of elements at `strides` (bytes), made on `stream`."""
         ...
 
+    def spread(self, device: int, array: Any, target: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> None:
+        """The elements of an array of `array` to places at `strides` (bytes), on the caller's stream. `target` keeps the memory alive."""
+        ...
+
     def to_host(self, array: Any) -> Any:
         """The NumPy array of an array of `array`, waited for."""
         ...
@@ -258,35 +279,19 @@ class Driver(Protocol):
         ...
 
 
-# -------------------------------------------------------------------------------------------------------------- the one that is in use
+# -------------------------------------------------------------------------------------------------------------- processes that fork
 
-_driver: Driver | None = None
 _opened_in = 0
-_lock = threading.RLock()
+"""The process that has opened a driver, 0 for none."""
 
 FORKED = ("this process was forked from one that had used CUDA, and CUDA does not work in it: start workers with the method 'spawn' or 'forkserver', "
           "fork before anything runs on a GPU, or compile for the target 'cpu'")
 
 
-def driver() -> Driver:
-    """The driver, opened at the first call. `UsageError` says what is missing and what to do."""
-    global _driver, _opened_in
-    with _lock:
-        if _opened_in and _opened_in != os.getpid():
-            raise UsageError(FORKED)
-        if _driver is None:
-            from pipelink_ir.backends.cuda.cupy_driver import CupyDriver
-            _driver, _opened_in = CupyDriver(), os.getpid()
-        return _driver
-
-
-def use(other: Driver | None) -> Driver | None:
-    """Puts another driver in place of CuPy's, or with None forgets the one in use; what was there before."""
-    global _driver, _opened_in
-    with _lock:
-        before, _driver = _driver, other
-        _opened_in = os.getpid() if other is not None else 0
-        return before
+def opened(there: bool) -> None:
+    """Notes that this process uses a device, or no longer does."""
+    global _opened_in
+    _opened_in = os.getpid() if there else 0
 
 
 def usable() -> bool:
@@ -297,16 +302,6 @@ def usable() -> bool:
 def was_forked() -> bool:
     """Whether this process is the child of one that had used CUDA."""
     return _opened_in not in (0, os.getpid())
-
-
-def _after_fork() -> None:
-    """Another thread may have held the lock."""
-    global _lock
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def pick(asked: int, there: int) -> int:

@@ -13,21 +13,21 @@ from typing import Any
 
 from pipelink_ir.backends.artifacts import Artifacts
 from pipelink_ir.backends.cuda.compile import PipelineCode, compile_pipeline
-from pipelink_ir.backends.cuda.driver import FORKED, RECORD, Commands, DeviceError, Driver, OutOfDeviceMemory, driver, pick
+from pipelink_ir.backends.cuda.driver import FORKED, RECORD, Commands, DeviceError, Driver, OutOfDeviceMemory, pick
 from pipelink_ir.backends.cuda.failures import found_by_kernels, node_of, out_of_memory, refused
 from pipelink_ir.backends.cuda.graphs import Graphs
 from pipelink_ir.backends.cuda.lanes import Lane
 from pipelink_ir.backends.cuda.loaded import Kernels, LoadedOperator
+from pipelink_ir.backends.cuda.opened import driver
 from pipelink_ir.backends.cuda.order import Order
 from pipelink_ir.backends.cuda.pinned import pinned_pool
 from pipelink_ir.backends.cuda.recipe import Recipe, RecipeMaker
 from pipelink_ir.backends.cuda.run import Given, Run, size_of
-from pipelink_ir.backends.planning import Planner, Step
+from pipelink_ir.backends.planning import Planner, Step, edges_of
 from pipelink_ir.backends.scalars import Number
 from pipelink_ir.ir.diagnostics import UsageError
 from pipelink_ir.ir.dtypes import DTYPES, DType
-from pipelink_ir.ir.nodes import Module, Node
-from pipelink_ir.ir.packing import Lifetime
+from pipelink_ir.ir.nodes import Module, Node, Pipeline
 from pipelink_ir.ir.targets import Arch
 
 RECIPES = 64
@@ -61,12 +61,26 @@ def arch_of(module: Module, sm: int) -> Arch:
 
 
 class _Concurrent(Planner[LoadedOperator]):
-    """Plans for several streams: what runs at the same time shares no memory, so nothing is used twice."""
+    """Plans for several streams: what may be in use at the same time shares no memory."""
+
+    def __init__(self, pipeline: Pipeline, units: Mapping[str, LoadedOperator], spans: Mapping[int, tuple[int, int]]) -> None:
+        super().__init__(pipeline, units)
+        self.spans = spans
+
+    def _last_uses(self) -> dict[str, int]:
+        """The last moment at which an edge may be read."""
+        origin, out = self._origins(), dict[str, int]()
+        for n, node in enumerate(self.pipeline.nodes):
+            if isinstance(node, Node):
+                for edge in (*edges_of(node), *(e.name for e in node.results)):
+                    name = origin.get(edge, edge)
+                    out[name] = max(out.get(name, 0), self.spans[n][1])
+        return out
 
     def _in_arena(self, shape: tuple[int, ...], dtype: DType, first: int, last: int) -> Any:
-        value = super()._in_arena(shape, dtype, first, last)
-        self.lives[-1] = Lifetime(self.lives[-1].size, 0, len(self.pipeline.nodes))
-        return value
+        """`first` is a node, `last` a moment, or the node again for what lives during it alone."""
+        begin, end = self.spans[first]
+        return super()._in_arena(shape, dtype, begin, max(end, last))
 
 
 class Pending:
@@ -101,6 +115,7 @@ class CudaExecutable:
         self.code, self.driver, self.device, self.pipeline = code, driver, device, code.pipeline
         self.kernels = Kernels(driver, device, code)
         self.order = Order.of(code.pipeline)
+        self._spans = self.order.spans() if self.order.streams > 1 else {}
         self.artifacts: dict[str, str | bytes] = Artifacts(code.artifacts)
         self.pool = pinned_pool(driver)
         self.graphs = Graphs(graphs)
@@ -262,7 +277,8 @@ class CudaExecutable:
     # ------------------------------------------------------------------------------------------------------------------- recipes
 
     def _make(self, shapes: tuple[tuple[int, ...], ...]) -> Recipe:
-        planner = (Planner if self.order.streams == 1 else _Concurrent)(self.pipeline, self.kernels.operators)
+        operators = self.kernels.operators
+        planner = Planner(self.pipeline, operators) if self.order.streams == 1 else _Concurrent(self.pipeline, operators, self._spans)
         plan = planner.run(shapes)
         recipe = RecipeMaker(self.kernels, plan, self.order, lambda step: self._attributes(planner, step)).run()
         recipe.inputs = tuple(size_of(s, d) for s, d in zip(shapes, self._dtypes, strict=True))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pipelink_ir.backends.cuda import nvrtc
 from pipelink_ir.backends.cuda.compile import OperatorCode, PipelineCode
-from pipelink_ir.backends.cuda.driver import DeviceFacts, Driver, Function, quietly
+from pipelink_ir.backends.cuda.driver import DeviceFacts, Driver, Function, Launch, quietly
 from pipelink_ir.backends.cuda.emit import KernelCode
 from pipelink_ir.backends.cuda.geometry import MAX_THREADS_IN_GRID, Geometry, geometry
 from pipelink_ir.backends.cuda.user_launch import user_program
@@ -25,24 +25,6 @@ FREE_SHARED = 48 << 10
 
 SCRATCH = 1 << 30
 """Bytes of scratch beyond which a launch takes fewer blocks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """One launch as it will be: a block's share of scratch is in shared memory unless `block_bytes` says how much of it lies in memory."""
-
-    function: Function
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared: int
-    block_bytes: int = 0
-    thread_bytes: int = 0
-
-    @property
-    def scratch(self) -> int:
-        """Bytes of scratch: those of blocks, then those of threads."""
-        blocks, threads = self.grid[0], self.block[0]
-        return blocks * (self.block_bytes + threads * self.thread_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,14 @@
 """In which stream each node runs, and which events it waits for and records: as the module's plan says, or one stream for all.
 
 Stream 0 is where a run begins and ends: the caller's, if the caller's arrays are on the device. Every other stream waits for the beginning before its first
-node, and the end waits for all of them. What runs at the same time may not share memory, so with several streams nothing in the arena is used twice
-unless the plan itself gives offsets.
+node, and the end waits for all of them. Streams of devices that are folded onto one stay apart.
 """
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pipelink_ir.ir.nodes import Alias, Expr, IntLit, Items, Node, Pipeline, Section, Setting
+from pipelink_ir.ir.nodes import Device, Expr, IntLit, Items, Node, Pipeline, Section, Setting
 
 
 @dataclass(slots=True)
@@ -26,17 +25,24 @@ class Order:
     @classmethod
     def of(cls, pipeline: Pipeline) -> Order:
         """What the plans of the nodes say."""
-        out, numbers, events = cls(pipeline), dict[int, int](), dict[int, int]()
+        out = cls(pipeline)
+        streams: dict[tuple[str, int], int] = {}
+        events: dict[int, int] = {}
         nodes = [(n, node) for n, node in enumerate(pipeline.nodes) if isinstance(node, Node)]
         planned = {n: _plan(node.plan) for n, node in nodes}
-        for n, _ in nodes:
-            out._stream[n] = numbers.setdefault(next(iter(planned[n].get("stream", ())), 0), len(numbers))
-        out.streams = max(1, len(numbers))
+        if not all("stream" in p for p in planned.values()):
+            # Without a whole plan nothing says who waits for whom.
+            return out
+        for n, node in nodes:
+            key = _device(node.device or pipeline.device), planned[n]["stream"][0]
+            out._stream[n] = streams.setdefault(key, len(streams))
+        out.streams = max(1, len(streams))
         if out.streams == 1:
             return out
         for n, _ in nodes:
-            out._after[n] = [events.setdefault(e, out.streams + len(events)) for e in planned[n].get("record", [])]
+            # An event is recorded before anybody waits for it: nodes stand in the order in which they are issued.
             out._before[n] = [events[e] for e in planned[n].get("wait", []) if e in events]
+            out._after[n] = [events.setdefault(e, out.streams + len(events)) for e in planned[n].get("record", [])]
         out.events = out.streams + len(events)
         return out
 
@@ -47,8 +53,39 @@ class Order:
     def nodes(self) -> Iterator[tuple[int, list[int], list[int]]]:
         """Each node, the events before it and after it; aliases do nothing."""
         for n, node in enumerate(self.pipeline.nodes):
-            if not isinstance(node, Alias):
+            if isinstance(node, Node):
                 yield n, self._before.get(n, []), self._after.get(n, [])
+
+    def spans(self) -> dict[int, tuple[int, int]]:
+        """For each node the first and the last moment at which it may run: how many nodes surely come before it, and how many do not surely come after.
+
+        Of two nodes that may run at the same time neither's first moment comes after the other's last: so lifetimes from first to last moments overlap
+        wherever buffers may be in use at once, and with one stream they are those of the program."""
+        order = [n for n, _, _ in self.nodes()]
+        place = {n: k for k, n in enumerate(order)}
+        before: dict[int, int] = {}
+        last: dict[int, int] = {}
+        recorded: dict[int, int] = {}
+        for n, waits, records in self.nodes():
+            known = 0
+            for other in (last.get(self.stream(n)), *(recorded.get(e) for e in waits)):
+                if other is not None:
+                    known |= before[other] | 1 << place[other]
+            before[n] = known
+            last[self.stream(n)] = n
+            recorded.update(dict.fromkeys(records, n))
+        behind = [0] * len(order)
+        for n in order:
+            known = before[n]
+            while known:
+                low = known & -known
+                behind[low.bit_length() - 1] += 1
+                known ^= low
+        return {n: (before[n].bit_count(), len(order) - 1 - behind[place[n]]) for n in order}
+
+
+def _device(device: Device | None) -> str:
+    return "" if device is None else f"{device.kind}:{device.index}:{device.name}"
 
 
 def _plan(section: Section | None) -> dict[str, list[int]]:

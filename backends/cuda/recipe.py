@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipelink_ir.backends.cuda import prelude
+from pipelink_ir.backends.cuda.driver import Launch
 from pipelink_ir.backends.cuda.emit import KernelCode
-from pipelink_ir.backends.cuda.loaded import Kernels, Launch
+from pipelink_ir.backends.cuda.loaded import Kernels
 from pipelink_ir.backends.cuda.order import Order
 from pipelink_ir.backends.cuda.user_launch import pack_params, user_launch
 from pipelink_ir.backends.loops.form import Buffer, evaluate

@@ -41,7 +41,7 @@ class Given:
 
 
 class Run:
-    """A run in a lane. After `issue` the lane may be used for another; `results` hold values once the run has been waited for, or in the order of its stream."""
+    """A run in a lane. After `issue` the lane may be used for another; `results` hold values when it has been waited for, or in the order of its stream."""
 
     __slots__ = ("_going", "blocks", "given", "instance", "lane", "main", "pool", "recipe", "results", "status")
 

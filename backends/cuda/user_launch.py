@@ -7,9 +7,9 @@ and f8 as `float`, narrow integers as `int`); it is null where there are none. D
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from pipelink_ir.backends.cuda.driver import DeviceFacts, Function
+from pipelink_ir.backends.cuda.driver import DeviceFacts, Driver, Function, Launch
 from pipelink_ir.backends.cuda.user_kernel import CODE, UserKernel
 from pipelink_ir.backends.loops import form
 from pipelink_ir.ir.diagnostics import ExecutionError, Report
@@ -17,8 +17,17 @@ from pipelink_ir.ir.dtypes import DTYPES, DType
 from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate
 from pipelink_ir.ir.nodes import Expr, Operand, Operator
 
-if TYPE_CHECKING:
-    from pipelink_ir.backends.cuda.loaded import Kernels, Launch
+
+class Kernels(Protocol):
+    """What a launch asks of the kernels of a pipeline; see `loaded.py`."""
+
+    driver: Driver
+    device: int
+    facts: DeviceFacts
+
+    def function(self, op: str, kernel: int) -> Function: ...
+
+    def allow_shared(self, function: Function, shared: int) -> None: ...
 
 MOST_THREADS = 1024
 MOST_BLOCKS = ((1 << 31) - 1, 65535, 65535)
@@ -57,7 +66,6 @@ def pack_params(scalars: Sequence[tuple[str, DType]], words: Sequence[int]) -> b
 def user_launch(kernels: Kernels, user: UserKernel, sizes: Mapping[str, int], scalars: Mapping[str, int | float | bool], elements: int) -> Launch | None:
     """The launch of a user's kernel: as its section says, and where that is silent by occupancy, with a thread for each of the `elements` of its first result.
     None where there is nothing to compute."""
-    from pipelink_ir.backends.cuda.loaded import Launch
     if elements == 0 and user.grid is None:
         return None
     function, facts = kernels.function(user.op.name, 0), kernels.facts

@@ -58,7 +58,7 @@ def execute(args: argparse.Namespace) -> int:
         raise UsageError("no FILE is given; `pipelinkc --help` says what there is")
     from pipelink_ir.runtime.project import Project, find_project
     project = find_project(args.file) if args.file is not None else Project()
-    target = parse_target(args.target or project.runs_on())
+    target = parse_target(args.target or project.runs_on() or "cpu")
     emit = _what(args)
     steps = steps_of(args, target)
     if args.file is None:

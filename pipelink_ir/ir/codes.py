@@ -221,9 +221,9 @@ _TEXT: dict[str, tuple[str, str, str]] = {
     ),
     "PL6202": (
         "launch", "a kernel that the GPU would not run",
-        "The driver refused a command, or a kernel failed while it ran. After a refusal the pipeline can be called again. After a fault such as an access outside "
-        "of memory no call of this process reaches the device any more, in any library: the process has to be started anew. Kernels of the compiler's own "
-        "do not do that; of a hand-written one `pipelinkc verify FILE` and compute-sanitizer find the line.",
+        "The driver refused a command, or a kernel failed while it ran. After a refusal the pipeline can be called again. After a fault such as an access "
+        "outside of memory no call of this process reaches the device any more, in any library: the process has to be started anew. Kernels of the "
+        "compiler's own do not do that; of a hand-written one `pipelinkc verify FILE` and compute-sanitizer find the line.",
     ),
     "PL6301": (
         "verify", "a hand-written kernel that differs from its `compute`",

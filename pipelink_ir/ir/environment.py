@@ -28,7 +28,7 @@ VARIABLES = (
     Variable("CXX", "c++, g++ or clang++", "the C++ compiler with which the target `cuda-emulated` makes kernels for CUDA run on the processor"),
     Variable("PIPELINK_NUM_THREADS", "the processors this process may use", "how many threads one loop of the CPU backend may run on, 1 for none of its own"),
     Variable("PIPELINK_LOG_LEVEL", "warning", "what goes to standard error: debug (each array beside the contract it is held against), info, warning, error"),
-    Variable("PIPELINK_GRAPHS", "16", "how many CUDA graphs a pipeline keeps, one for each set of sizes that comes again; `off`: every call launches its kernels"),
+    Variable("PIPELINK_GRAPHS", "16", "how many CUDA graphs a pipeline keeps, one for sizes that come again; `off`: each call launches its kernels"),
 )
 """Every variable of ours."""
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pipelink_ir.ir.nodes import Operand
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 def run(executable: Executable, results: Sequence[Operand], bound: Bound, given: Mapping[str, Given] | None = None,
         watched: Watched | None = None) -> dict[str, Any]:
     """The results by name. With `watched`, the executable has more results, whose values are checked."""
+    if hasattr(executable, "driver"):
+        from pipelink_ir.runtime import device_calls
+        return device_calls.run(cast(Any, executable), results, cast(Any, bound), given, watched)
     at_addresses = getattr(executable, "run_dense", None)
     if at_addresses is None:
         values = executable(bound.arrays)

@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pipelink_ir.ir.diagnostics import Diagnostic, InternalError, ProgramError, Report, UsageError, did_you_mean, violation
 from pipelink_ir.ir.nodes import Module, Operand, Pipeline
@@ -13,11 +13,12 @@ from pipelink_ir.passes.manager import INPUT, Hook, Step, describe_error, parse_
 from pipelink_ir.runtime.attributes import require_values, with_attributes
 from pipelink_ir.runtime.project import Project, find_project
 from pipelink_ir.runtime.sources import read_program
-from pipelink_ir.runtime.targets import Target, checked_for, completed, load, parse_target
+from pipelink_ir.runtime.targets import Target, best_target, checked_for, completed, load, parse_target
 
 if TYPE_CHECKING:
     from pipelink_ir.backends.interface import Executable
     from pipelink_ir.runtime.bind import Binder, Bound
+    from pipelink_ir.runtime.device_calls import Pending
     from pipelink_ir.runtime.values import Watched
 
 R = TypeVar("R")
@@ -136,7 +137,7 @@ class Compiled:
         self._binder: Binder | None = None
         self._watched: tuple[Watched, Executable] | None = None
         # An input may be called like an option of a call; then it is the input that is meant.
-        self._taken = frozenset(o.name for o in pipeline.inputs) & {"out", "copies", "check_values"}
+        self._taken = frozenset(o.name for o in pipeline.inputs) & {"out", "copies", "check_values", "asynchronous"}
 
     @property
     def executable(self) -> Executable:
@@ -178,11 +179,22 @@ class Compiled:
         """What checks arrays against the signature."""
         if self._binder is None:
             from pipelink_ir.runtime import log
-            from pipelink_ir.runtime.bind import Binder
             with self.settings.project.environment():
                 look = log.tell if log.wanted() else None
-            self._binder = Binder(self.contracts, self.pipeline, self.settings.copies, look)
+            self._binder = self._new_binder(look)
         return self._binder
+
+    def _new_binder(self, look: Any) -> Binder:
+        driver = getattr(self._executable, "driver", None)
+        if driver is None and self.target.device is not None:
+            # Arrays are looked at before anything is compiled.
+            from pipelink_ir.backends.cuda.opened import driver as opened
+            driver = opened()
+        if driver is None:
+            from pipelink_ir.runtime.bind import Binder
+            return Binder(self.contracts, self.pipeline, self.settings.copies, look)
+        from pipelink_ir.runtime.device_bind import DeviceBinder
+        return DeviceBinder(self.contracts, self.pipeline, self.settings.copies, look, driver, self.target.device or 0)
 
     def bind(self, arrays: Mapping[str, Any], origins: Mapping[str, str] | None = None, copies: str | None = None) -> Bound:
         """Check arrays against the signature and the contracts behind it; `ExecutionError` (PL6001) says what does not match, as `ContractViolationError` where
@@ -208,6 +220,21 @@ class Compiled:
         executable = self._executable or self.executable
         return Results(_ours(where, lambda: run(executable, self.pipeline.results, bound, given)))
 
+    def start(self, bound: Bound, out: Any = None) -> Pending:
+        """Run on arrays that were checked, and return before it is done; see `asynchronous` of a call."""
+        executable = self._executable or self.executable
+        if not hasattr(executable, "start"):
+            raise UsageError(f"asynchronous calls are for a GPU, and this pipeline runs on '{self.target.name}'")
+        if self.settings.check_values:
+            raise UsageError("values are checked when a run is done: 'check_values' does not go with an asynchronous call")
+        from pipelink_ir.runtime import device_calls
+        given = None
+        if out is not None:
+            from pipelink_ir.runtime.outputs import check_outputs
+            given = check_outputs(self.binder, out, bound)
+        return _ours(f"while running on '{self.target.name}'",
+                     lambda: device_calls.start(cast(Any, executable), self.pipeline.results, cast(Any, bound), given, Results))
+
     def _watching(self) -> tuple[Watched, Executable]:
         """The pipeline in which every edge that a contract speaks of is a result."""
         if self._watched is None:
@@ -218,17 +245,20 @@ class Compiled:
                 self._watched = found, load_module(self.target, found.module, self.pipeline.name, float64=self._float64)
         return self._watched
 
-    def __call__(self, /, *, out: Any = None, copies: str | None = None, **arrays: Any) -> Results:
+    def __call__(self, /, *, out: Any = None, copies: str | None = None, asynchronous: bool | None = None, **arrays: Any) -> Any:
         """Check the arrays and run. They are read where they are and never written.
 
         Results are fresh arrays of the caller's, or go to the arrays that `out` gives: a table by name, a list in order, or one array for the only result.
-        `copies="allow"` makes a copy of an array that is not as contiguous as an operator asks, instead of an error."""
+        `copies="allow"` makes a copy of an array that is not as contiguous as an operator asks, instead of an error. On a GPU, `asynchronous=True` returns a
+        `Pending` at once: its `results`, an `event`, `done()` and `wait()`."""
         if self._taken:
-            for name, value in (("out", out), ("copies", copies)):
+            for name, value in (("out", out), ("copies", copies), ("asynchronous", asynchronous)):
                 if name in self._taken and value is not None:
                     arrays[name] = value
             out, copies = (None if "out" in self._taken else out), (None if "copies" in self._taken else copies)
-        return self.run(self.bind(arrays, None, copies), out)
+            asynchronous = None if "asynchronous" in self._taken else asynchronous
+        bound = self.bind(arrays, None, copies)
+        return self.start(bound, out) if asynchronous else self.run(bound, out)
 
     def __repr__(self) -> str:
         return f"<pipeline @{self.pipeline.name} for {self.target.name}: {', '.join(o.name for o in self.inputs)} -> {', '.join(o.name for o in self.results)}>"
@@ -238,9 +268,9 @@ def compile(program: str | os.PathLike[str], target: str | None = None, pipeline
             check_values: bool = False, deny: str | Iterable[str] = (), **attributes: Any) -> Compiled:
     """Compile a program for a target and return a callable.
 
-    `program` is the path of a `.plir` file, or the text of a program (a string of several lines). `target` is "cpu" (the default) or "reference", which
-    interprets the program with NumPy, with `float64` in f64 throughout. `pipeline` names one where there are several. `attributes` are values for the
-    attributes of the pipeline.
+    `program` is the path of a `.plir` file, or the text of a program (a string of several lines). `target` is "cuda" or "cuda:1" (a GPU), "cpu", or
+    "reference", which interprets the program with NumPy, with `float64` in f64 throughout; without one it is the best device present. `pipeline` names one
+    where there are several. `attributes` are values for the attributes of the pipeline.
 
     `copies` is "refuse" (the default) or "allow": whether an array that is not as contiguous as an operator asks is copied instead of refused. With
     `check_values`, `range` and `finite` are checked on the values of every edge while it runs, which takes time. `deny` names kinds of ledger entries
@@ -253,7 +283,7 @@ def compile(program: str | os.PathLike[str], target: str | None = None, pipeline
     """
     project = project_of(program)
     settings = Settings(copies or project.copies or "refuse", check_values, parse_kinds((deny,) if isinstance(deny, str) else deny, "deny"), project)
-    chosen = parse_target(target or project.runs_on())
+    chosen = parse_target(target or project.runs_on() or best_target())
     try:
         with project.environment():
             module = read(program)

@@ -38,13 +38,17 @@ class Given:
     def write(self, operand: Operand, result: Any) -> None:
         """Copy a result there, through the strides. Its shape may be known only now."""
         import numpy as np
-        if result.shape != self.view.shape:
+        self.check_shape(operand, result.shape)
+        np.copyto(self.view.numpy(), result, casting="no")
+
+    def check_shape(self, operand: Operand, shape: tuple[int, ...]) -> None:
+        """Refuse an array of another shape than the result's."""
+        if shape != self.view.shape:
             report = Report()
-            have, want = str(list(self.view.shape)), str(list(result.shape))
+            have, want = str(list(self.view.shape)), str(list(shape))
             report.error("input", operand.span, f"the result '%{operand.name}' has the shape {want}, but the array for it {have}", (),
                          f"give an array of the shape {want}", About("shape", None, operand.name, want, have))
             stop(report)
-        np.copyto(self.view.numpy(), result, casting="no")
 
 
 def by_name(pipeline: Pipeline, out: Any) -> dict[str, Any]:
@@ -119,9 +123,10 @@ class _Check:
             self._error("dtype", result, f"{what}, but the array for it is {said}", dtype_help(wanted, self.given[result.name], view.dtype), wanted.name,
                         view.dtype.name)
             return False
-        if view.device != "cpu":
-            self._error("device", result, f"the array for '%{result.name}' is on {view.device}, but this pipeline runs on the CPU", "give memory of the CPU",
-                        "cpu", view.device)
+        if view.device not in self.binder.devices:
+            where = " or ".join(sorted(self.binder.devices))
+            self._error("device", result, f"the array for '%{result.name}' is on {view.device}, but this pipeline takes arrays on {where}",
+                        f"give memory of {where}", where, view.device)
             return False
         shape = self.shape(result)
         if shape is not None and shape != view.shape:
@@ -185,6 +190,9 @@ def share(a: TensorView, b: TensorView) -> bool:
     low_b, high_b = arithmetic.extent(b.shape, b.byte_strides, b.dtype.bytes)
     if a.address + high_a <= b.address + low_b or b.address + high_b <= a.address + low_a or low_a == high_a or low_b == high_b:
         return False
+    if a.device != "cpu" or b.device != "cpu":
+        # Memory of a GPU is not looked at more closely.
+        return a.device == b.device
     import numpy as np
     try:
         return bool(np.shares_memory(a.numpy(), b.numpy(), max_work=EFFORT))  # type: ignore[arg-type]  # the stubs know two of all numbers

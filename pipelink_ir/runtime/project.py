@@ -59,9 +59,9 @@ class Project:
         with environment.defaults(values):
             yield
 
-    def runs_on(self) -> str:
-        """The first target that runs here."""
-        return next((t for t in self.targets if t in ("cpu", "reference")), "cpu")
+    def runs_on(self) -> str | None:
+        """The first target that names where to run; None if the project leaves that open."""
+        return next((t for t in self.targets if t in ("cpu", "reference")), None)
 
     def archs(self) -> tuple[str, ...]:
         """The CUDA architectures among the targets."""

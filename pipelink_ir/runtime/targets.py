@@ -28,6 +28,8 @@ class Target:
     needs: tuple[str, ...] = ("resolve", "infer-types", "flatten")
     texts: tuple[str, ...] = ()
     runs: bool = True
+    device: int | None = None
+    """The index of the GPU that it runs on, if on one."""
 
 
 _HERE = {"cpu": Target("cpu", "cpu", texts=("loops", "ll", "s")), "reference": Target("reference", "reference", ("resolve", "infer-types")),
@@ -41,10 +43,33 @@ def parse_target(text: str) -> Target:
     if parse_arch(text) is not None:
         return Target(text, "cuda", texts=("loops", "cu", "hip", "ptx", "cubin"))
     if _CUDA.fullmatch(text):
-        return Target(text, "cuda", texts=("loops", "cu", "hip", "ptx", "cubin"))
+        return Target(text, "cuda", texts=("loops", "cu", "hip", "ptx", "cubin"), device=int(text.partition(":")[2] or 0))
     known = [*_HERE, "cuda", *known_archs()]
     near = did_you_mean(text, known)
     raise UsageError(f"there is no target '{text}'; {near or 'there are ' + ', '.join(dict.fromkeys(known))}")
+
+
+def best_target() -> str:
+    """`cuda` where there is a GPU and what is needed to use it, else `cpu`. A GPU that cannot be used after all is told of in a warning."""
+    from pipelink_ir.backends.cuda.opened import driver, likely
+    if not likely():
+        return "cpu"
+    try:
+        driver()
+    except UsageError as error:
+        _warn_once(str(error))
+        return "cpu"
+    return "cuda"
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(why: str) -> None:
+    import warnings
+    if why not in _warned:
+        _warned.add(why)
+        warnings.warn(f"running on the CPU, although there seems to be a GPU: {why}", RuntimeWarning, stacklevel=4)
 
 
 def checked_for(steps: Sequence[Step], targets: Sequence[Target]) -> tuple[Step, ...]:
@@ -83,5 +108,8 @@ def load(target: Target, module: Module, pipeline: str, options: Mapping[str, An
     if target.name == "cuda-emulated":
         from pipelink_ir.backends.cuda.emulate.executable import load as load_emulated
         return load_emulated(module, pipeline)
+    if target.device is not None:
+        from pipelink_ir.backends.cuda.executable import load as load_cuda
+        return load_cuda(module, pipeline, {"device": target.device})
     from pipelink_ir.backends.cpu.executable import load as load_cpu
     return load_cpu(module, pipeline, None)

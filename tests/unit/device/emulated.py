@@ -51,5 +51,5 @@ class EmulatingDriver(FakeDriver):
         return [(launch.words[n], 1, write) for n, write in self.pointers[launch.name] if launch.words[n]]
 
     def _run(self, launch: Launch) -> None:
-        regions = [Region(f"memory {m.address:#x}", m.address, m.size, 1, True, False) for m in self.memory.values() if m.gone is None]
+        regions = [Region(f"memory {m.address:#x}", m.address, m.size, 1, True, False) for m in self.memory.values()]
         self.libraries[launch.module].launch(launch.name, launch.grid, launch.block, launch.shared, launch.slots, regions)

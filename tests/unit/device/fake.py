@@ -79,7 +79,7 @@ class Array:
     """An array of a caller on the device."""
 
     def __init__(self, driver: FakeDriver, address: int, shape: tuple[int, ...], dtype: DType, stream: int) -> None:
-        self.driver, self.address, self.shape, self.dtype, self.stream = driver, address, shape, dtype, stream
+        self.driver, self.address, self.shape, self.dtype, self.stream = driver, address, shape, dtype.numpy(), stream
 
     def __del__(self) -> None:
         if self.address in self.driver.memory and self.driver.memory[self.address].gone is None:
@@ -120,6 +120,7 @@ class FakeDriver:
         self.memory: dict[int, Memory] = {}
         self.pins: dict[int, Any] = {}
         self.clocks: dict[int, Clock] = {}
+        self.host: Clock = {}
         self.events: dict[int, Clock | None] = {}
         self.functions: dict[int, tuple[str, int]] = {}
         self.images: dict[int, bytes] = {}
@@ -181,6 +182,8 @@ class FakeDriver:
     def tick(self, stream: int) -> int:
         """The time of the next thing on a stream."""
         clock = self.clocks.setdefault(stream, {})
+        for s, t in self.host.items():
+            clock[s] = max(clock.get(s, 0), t)
         clock[stream] = clock.get(stream, 0) + 1
         return clock[stream]
 
@@ -207,9 +210,17 @@ class FakeDriver:
         self.waited.append(event)
         self.flush()
         self.failing("wait")
+        self._seen(event)
 
     def done(self, device: int, event: int) -> bool:
+        if not self.pending:
+            self._seen(event)
         return not self.pending
+
+    def _seen(self, event: int) -> None:
+        """The host knows that an event has come: what it issues from now on comes after it."""
+        for s, t in (self.events[event] or {}).items():
+            self.host[s] = max(self.host.get(s, 0), t)
 
     # -------------------------------------------------------------------------------------------------------------------- memory
 
@@ -428,8 +439,8 @@ class FakeDriver:
 
     def look(self, array: Array) -> Any:
         """The values as they are at this moment, on the device."""
-        data = ctypes.string_at(array.address, array.dtype.bytes * int(np.prod(array.shape, dtype=np.int64)))
-        return np.frombuffer(data, array.dtype.numpy()).reshape(array.shape).copy()
+        data = ctypes.string_at(array.address, array.dtype.itemsize * int(np.prod(array.shape, dtype=np.int64)))
+        return np.frombuffer(data, array.dtype).reshape(array.shape).copy()
 
     def callers_stream(self, device: int) -> int:
         return self.callers

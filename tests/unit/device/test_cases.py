@@ -33,7 +33,7 @@ def test_results(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three calls: kernels issued one by one, captured, replayed; arrays of the host, then of the device."""
     emulate(monkeypatch)
     driver = EmulatingDriver()
-    module = run_passes(read(CASES / f"{name}.plir"), parse_passes("cpu"), Report())
+    module = run_passes(read(CASES / f"{name}.plir"), parse_passes("cuda"), Report())
     executable = load(module, pick_pipeline(module, None), {"driver": driver})
     with np.load(CASES / f"{name}.npz") as data:
         arrays = {k: data[k] for k in data.files}

@@ -1,0 +1,149 @@
+"""One run of an executable on a GPU: arrays of the caller to addresses, results to arrays where the inputs are.
+
+Results are arrays of CuPy as soon as one input is on the device, which any library takes over without a copy (`torch.from_dlpack(out.y)`), and arrays of NumPy
+otherwise. Nothing waits on the host for a run whose arrays are all on the device, unless the program has checks at run time.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipelink_ir.ir.diagnostics import UsageError
+from pipelink_ir.ir.dtypes import DTYPES, DType
+from pipelink_ir.ir.nodes import Operand
+from pipelink_ir.runtime.device_bind import DeviceBound
+
+if TYPE_CHECKING:
+    from pipelink_ir.backends.cuda.executable import CudaExecutable
+    from pipelink_ir.backends.cuda.executable import Pending as Run
+    from pipelink_ir.backends.cuda.run import Given as Arrays
+    from pipelink_ir.runtime.compile import Results
+    from pipelink_ir.runtime.outputs import Given
+    from pipelink_ir.runtime.values import Watched
+
+
+class Pending:
+    """A call that was handed to the device and not waited for.
+
+    Results on the device may be used at once: what the caller puts on the stream of the call comes after them. Results in memory of the host, and the caller's
+    own arrays of the host, belong to the run until `wait` returns."""
+
+    def __init__(self, run: Run, finish: Callable[[Mapping[str, Any]], Results]) -> None:
+        self._run, self._finish = run, finish
+        self.event = run.event
+        """The CUDA event that records the end of the run, as a number (`cudaEvent_t`). It is the run's until `wait` is called."""
+
+    @property
+    def results(self) -> Results:
+        """The results, with no wait."""
+        return self._finish(self._run.results)
+
+    def done(self) -> bool:
+        """Whether the device has come to the end of the run."""
+        return self._run.done()
+
+    def wait(self) -> Results:
+        """Hold the calling thread until the run is done, and return its results. Raises `ExecutionError` for data that the program cannot be run on."""
+        return self._finish(self._run.wait())
+
+
+def run(executable: CudaExecutable, results: Sequence[Operand], bound: DeviceBound, given: Mapping[str, Given] | None = None,
+        watched: Watched | None = None) -> dict[str, Any]:
+    """The results by name; see `calls.run`."""
+    arrays = _arrays(executable, bound, _into(results, given) if given and watched is None else {})
+    values = executable.run(arrays)
+    if watched is not None:
+        from pipelink_ir.runtime.values import check
+        seen = {name: _on_host(executable, v) for name, v in values.items()}
+        inputs = {name: _input_on_host(executable, bound, k) for k, name in enumerate(bound.names)}
+        check(watched, {**inputs, **seen}, dict(zip(bound.names, bound.sources, strict=True)))
+        values = {r.name: values[r.name] for r in results}
+    return handed(executable, results, values, given, watched is None)
+
+
+def start(executable: CudaExecutable, results: Sequence[Operand], bound: DeviceBound, given: Mapping[str, Given] | None,
+          made: Callable[[dict[str, Any]], Results]) -> Pending:
+    """The same without a wait."""
+    if given and not all(g.direct and g.view.device != "cpu" for g in given.values()):
+        raise UsageError("an asynchronous call writes results only to dense arrays on the device")
+    pending = executable.start(_arrays(executable, bound, _into(results, given) if given else {}))
+    return Pending(pending, lambda values: made(handed(executable, results, values, given, True)))
+
+
+def _arrays(executable: CudaExecutable, bound: DeviceBound, into: Mapping[int, tuple[Any, int]]) -> Arrays:
+    from pipelink_ir.backends.cuda.run import Given as Arrays
+    addresses, held = bound.addresses, bound.foreign
+    stream, others = bound.stream, bound.others
+    if into and stream is None:
+        stream = executable.driver.callers_stream(executable.device)
+    if bound.packed:
+        addresses, kept = _dense(executable, bound, stream)
+        held = (*held, *kept)
+    return Arrays(bound.shapes, addresses, bound.host, stream, others, len(bound.host) == len(bound.names), into, held)
+
+
+def _dense(executable: CudaExecutable, bound: DeviceBound, stream: int | None) -> tuple[list[int], list[Any]]:
+    """Addresses at which every input lies densely: copies on the host of what is there, on the device of what is on it."""
+    import numpy as np
+    addresses, kept = bound.addresses.copy(), list[Any]()
+    for number in bound.packed:
+        if number in bound.host:
+            source = bound.array(number)
+            copy = np.empty(source.shape, source.dtype)
+            copy[...] = source
+            address = int(copy.__array_interface__["data"][0])
+        else:
+            from pipelink_ir.runtime.device_bind import device_view
+            view = device_view(bound.sources[number])
+            assert stream is not None
+            copy, address = executable.driver.packed(executable.device, view, view.address, view.shape, view.byte_strides, view.dtype, stream)
+        kept.append(copy)
+        addresses[number] = address
+    return addresses, kept
+
+
+def _into(results: Sequence[Operand], given: Mapping[str, Given] | None) -> dict[int, tuple[Any, int]]:
+    """The arrays on the device that kernels write to themselves."""
+    found = {n: given[r.name] for n, r in enumerate(results) if given and r.name in given}
+    return {n: (g.target, g.view.address) for n, g in found.items() if g.direct and g.view.device != "cpu"}
+
+
+def handed(executable: CudaExecutable, results: Sequence[Operand], values: Mapping[str, Any], given: Mapping[str, Given] | None,
+           written: bool) -> dict[str, Any]:
+    """The results as the caller gets them: in arrays of the caller's where `out` gave some."""
+    out: dict[str, Any] = {}
+    for r in results:
+        g = given.get(r.name) if given else None
+        if g is None:
+            out[r.name] = _shown(values[r.name], DTYPES[r.type.dtype], executable)
+            continue
+        out[r.name] = g.target
+        if g.view.device == "cpu":
+            g.write(r, _on_host(executable, values[r.name]))
+        elif not (g.direct and written):
+            g.check_shape(r, tuple(values[r.name].shape))
+            executable.driver.spread(executable.device, values[r.name], g.view, g.view.address, g.view.shape, g.view.byte_strides, g.view.dtype)
+    return out
+
+
+def _shown(value: Any, dtype: DType, executable: CudaExecutable) -> Any:
+    """An array of the driver's; as a view where CuPy has not the dtype and the array is one of bit patterns."""
+    if value.dtype == dtype.numpy():
+        return value
+    from pipelink_ir.runtime.tensor import TensorView
+    return TensorView(int(value.data.ptr), value.shape, dtype, device=f"cuda:{executable.device}", owner=value)
+
+
+def _on_host(executable: CudaExecutable, value: Any) -> Any:
+    import numpy as np
+    return value if isinstance(value, np.ndarray) else executable.driver.to_host(value)
+
+
+def _input_on_host(executable: CudaExecutable, bound: DeviceBound, number: int) -> Any:
+    if number in bound.host:
+        return bound.array(number)
+    from pipelink_ir.runtime.device_bind import device_view
+    view = device_view(bound.sources[number])
+    assert bound.stream is not None
+    copy, _ = executable.driver.packed(executable.device, view, view.address, view.shape, view.byte_strides, view.dtype, bound.stream)
+    return executable.driver.to_host(copy)
