@@ -40,7 +40,9 @@ SECTIONS: tuple[Section, ...] = (
     Section("planning", (
         # Last among those that move nodes: it writes the order in which they are launched.
         "assign-streams",
-        # alias-buffers (which needs to know what runs concurrently), verify-plan (last: it proves the two right).
+        # alias-buffers goes here: it needs to know what runs concurrently.
+        # Last: it proves right what stands before it, from the text alone.
+        "verify-plan",
     )),
 )
 """Every pass."""
@@ -53,7 +55,7 @@ ALIASES: dict[str, str] = {
     # The oracle runs what was written, graphs included: a fault of any later pass shows in a comparison with it.
     "reference": "resolve,infer-types,check-contracts",
     "cpu": "resolve,infer-types,check-contracts,flatten,simplify,fuse",
-    "cuda": "resolve,infer-types,check-contracts,flatten,simplify,fuse,assign-streams",
+    "cuda": "resolve,infer-types,check-contracts,flatten,simplify,fuse,assign-streams,verify-plan",
 }
 """Names for whole pipelines, usable in `--passes` wherever a pass is; the text is what `--passes` accepts."""
 

@@ -1,0 +1,174 @@
+"""An independent proof that no two conflicting accesses of a plan are unordered.
+
+Before and after are the same module. From the final text alone, without asking the passes that wrote it, this works out what happens before what: a node
+comes after the node before it on its stream, and after every node whose event it waits for. Then
+
+- each node has one stream, an event is recorded by one node, and a node waits only for events of nodes that are launched before it (else it would wait for
+  ever);
+- a node comes after everything that makes what it reads, and after everything that its `after` names;
+- two edges that overlap in one arena are never live together: everything that touches the one comes before the node that writes the other.
+
+A plan that a user wrote and that fails is the user's error, with the nodes that are not ordered; one that a pass wrote is ours.
+
+Requires: a pipeline in launch order whose nodes all have a stream, or none.
+Keeps: everything.
+Adds: nothing.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pipelink_ir.ir.diagnostics import Note, Report, internal_error
+from pipelink_ir.ir.nodes import Alias, Edge, IntLit, Items, Module, Node, Pipeline, Scoped, Section, Setting, Text
+from pipelink_ir.ir.source import NOWHERE
+from pipelink_ir.passes.manager import NoOptions, register_pass
+
+
+@register_pass("verify-plan", "a proof that no two conflicting accesses are unordered", NoOptions)
+def verify_plan(module: Module, options: NoOptions, report: Report) -> Module:
+    """Verify the plan of every pipeline; see the page above."""
+    for p in module.pipelines:
+        _Proof(p, report).run()
+    return module
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Where an edge lies: bytes `start` to `end` of an arena."""
+
+    arena: str
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class _Proof:
+    pipeline: Pipeline
+    report: Report
+    nodes: list[Node] = field(default_factory=list)
+    before: list[int] = field(default_factory=list)
+    """For each node the nodes that are done before it begins, as bits."""
+
+    def run(self) -> None:
+        self.nodes = [n for n in self.pipeline.nodes if isinstance(n, Node)]
+        streams = [_numbers(n, "stream") for n in self.nodes]
+        if not any(streams):
+            return
+        for n, s in zip(self.nodes, streams, strict=True):
+            if len(s) != 1:
+                self._fail(n, f"'{_name(n)}' has {len(s)} streams, although others have one", [], "write 'plan { stream = 0 }', or none at all")
+                return
+        if self._order([s[0] for s in streams]):
+            self._dependencies()
+            self._memory()
+
+    def _fail(self, n: Node, message: str, notes: list[Note], help: str) -> None:
+        if n.plan is None or n.plan.span is NOWHERE:
+            internal_error(f"the plan of '@{self.pipeline.name}': {message}")
+        self.report.error("dependency", n.plan.span, message, notes, help)
+
+    def _order(self, streams: list[int]) -> bool:
+        """Happens-before from streams and events; False if the plan cannot run at all."""
+        recorded: dict[int, int] = {}
+        last: dict[tuple[str, int], int] = {}
+        for i, n in enumerate(self.nodes):
+            known = 0
+            for e in _numbers(n, "wait"):
+                j = recorded.get(e)
+                if j is None:
+                    later = next((m for m in self.nodes[i:] if e in _numbers(m, "record")), None)
+                    self._fail(n, f"'{_name(n)}' waits for event {e}, which " + ("is recorded only later" if later is not None else "nobody records"),
+                               [Note("recorded here", later.span)] if later is not None else [], f"record event {e} in a node that is launched before")
+                    return False
+                known |= self.before[j] | 1 << j
+            lane = (_device(n, self.pipeline), streams[i])
+            if lane in last:
+                known |= self.before[last[lane]] | 1 << last[lane]
+            last[lane] = i
+            self.before.append(known)
+            for e in _numbers(n, "record"):
+                if e in recorded:
+                    self._fail(n, f"event {e} is recorded twice", [Note("first here", self.nodes[recorded[e]].span)], "give each event one node")
+                    return False
+                recorded[e] = i
+        return True
+
+    def _dependencies(self) -> None:
+        made = {e.name: i for i, n in enumerate(self.nodes) for e in n.results}
+        origin = _origins(self.pipeline)
+        for i, n in enumerate(self.nodes):
+            for e in (*_reads(n), *n.after):
+                j = made.get(origin.get(e.name, e.name))
+                if j is not None and not self.before[i] >> j & 1:
+                    self._fail(n, f"'{_name(n)}' may begin before '%{e.name}' is there: nothing orders stream {_numbers(n, 'stream')[0]} behind stream "
+                               f"{_numbers(self.nodes[j], 'stream')[0]}", [Note(f"'%{e.name}' is made here", self.nodes[j].span)],
+                               "record an event where it is made, and wait for it here")
+
+    def _memory(self) -> None:
+        """Edges that share bytes of an arena, two by two. Sorted by place, so that only neighbours are compared."""
+        users = _users(self.nodes, _origins(self.pipeline))
+        places = sorted(((r, i, name) for i, n in enumerate(self.nodes) for name, r in _ranges(n)), key=lambda x: (x[0].arena, x[0].start, x[1]))
+        open_: list[tuple[_Range, int, str]] = []
+        for r, i, name in places:
+            open_ = [x for x in open_ if x[0].arena == r.arena and x[0].end > r.start]
+            for _, j, other in open_:
+                if not self._apart(i, name, j, other, users):
+                    self._fail(self.nodes[i], f"'%{name}' and '%{other}' share bytes of {r.arena} and may be live together",
+                               [Note(f"'%{other}' is made here", self.nodes[j].span)], "move one of them, or order their nodes")
+            open_.append((r, i, name))
+
+    def _apart(self, i: int, a: str, j: int, b: str, users: dict[str, list[int]]) -> bool:
+        """Whether everything that touches one of two edges is done before the node that writes the other begins."""
+        return self._all_before([j, *users.get(b, [])], i) or self._all_before([i, *users.get(a, [])], j)
+
+    def _all_before(self, nodes: list[int], writer: int) -> bool:
+        return all(self.before[writer] >> k & 1 for k in nodes)
+
+
+def _numbers(n: Node, key: str) -> list[int]:
+    found = [s.value for s in (n.plan.entries if n.plan is not None else ()) if isinstance(s, Setting) and s.key == key]
+    return [v.value for value in found for v in (value.items if isinstance(value, Items) else (value,)) if isinstance(v, IntLit)]
+
+
+def _ranges(n: Node) -> Iterator[tuple[str, _Range]]:
+    plan: Section | None = n.plan
+    for s in plan.entries if plan is not None else ():
+        if isinstance(s, Scoped):
+            keys = {x.key: x.value for x in s.settings}
+            arena, offset, size = keys.get("arena"), keys.get("offset"), keys.get("bytes")
+            if isinstance(arena, Text) and isinstance(offset, IntLit) and isinstance(size, IntLit) and size.value > 0:
+                yield s.tensor, _Range(arena.value, offset.value, offset.value + size.value)
+
+
+def _reads(n: Node) -> Iterator[Edge]:
+    for a in n.args:
+        if isinstance(a, Edge):
+            yield a
+        else:
+            yield from a.items
+
+
+def _origins(p: Pipeline) -> dict[str, str]:
+    out: dict[str, str] = {}
+    for n in p.nodes:
+        if isinstance(n, Alias):
+            out[n.name.name] = out.get(n.of.name, n.of.name)
+    return out
+
+
+def _users(nodes: list[Node], origin: dict[str, str]) -> dict[str, list[int]]:
+    out: dict[str, list[int]] = {}
+    for i, n in enumerate(nodes):
+        for e in _reads(n):
+            out.setdefault(origin.get(e.name, e.name), []).append(i)
+    return out
+
+
+def _device(n: Node, p: Pipeline) -> str:
+    d = n.device or p.device
+    return "" if d is None else f"{d.kind}:{d.index}:{d.name}"
+
+
+def _name(n: Node) -> str:
+    return f"%{n.results[0].name}" if n.results else f"@{n.op}"
