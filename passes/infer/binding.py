@@ -31,7 +31,9 @@ def binding_of(op: Operator, match: Match, values: Values) -> Binding:
         dots = tuple(d if isinstance(d, IntLit) else Name(n) for d, n in zip(match.dots, names, strict=True))
         for d, n in zip(match.dots, names, strict=True):
             match.dims.setdefault(n, d)
-    scalars = tuple(sorted((k, literal_of(v, attributes[k].type)) for k, v in values.scalars.items() if is_constant(v)))
+    # A kernel that a user wrote gets all its attributes as they are.
+    constant = {} if op.kernel is not None else {k: v for k, v in values.scalars.items() if is_constant(v)}
+    scalars = tuple(sorted((k, literal_of(v, attributes[k].type)) for k, v in constant.items()))
     own_packed = _in_own_symbols(op, match, dims)
     return Binding(dtypes, dots, tuple(sorted(dims.items(), key=lambda kv: kv[0])), tuple(sorted(values.words.items())), scalars, own_packed)
 
