@@ -50,7 +50,9 @@ CASES = [
         "op @outer(%x: tensor<NxT>, M: dim = 2, mode: word in [wrap, replicate] = wrap, V: dtype = f32) -> (%y: tensor<NxV>) { graph { %a = @tap(%x) {K = M, edge = mode, U = V}\n%y = @tap(%a) {K = 1, edge = replicate, U = V} } }",
         "%x: tensor<Nxu8> -> %y: tensor<Nxf32>, %z: tensor<Nxi16>", "%y = @outer(%x)\n%z = @outer(%x) {M = 1, mode = replicate, V = i16}"), {"x": [1, 2, 3, 4]}, {"y": [3, 3, 4, 1], "z": [1, 1, 1, 2]}),
     Case("a kernel beside its meaning", "kernel with a compute", op(f"%x: {HW} -> %y: {HW}", "%y[h, w] = 2 * %x[h, w]", 'kernel cuda "double.cu" { entry = "twice", block = [256], grid = [ceildiv(H*W, 256)], shared = 0 }'), {"x": X}, {"y": 2 * X},
-         files={"double.cu": 'extern "C" __global__ void twice() {}\n'}),
+         files={"double.cu": 'extern "C" __global__ void twice(const pipelink::TensorView* x, pipelink::TensorView* y, const void*) {\n'
+                                  '  const long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;\n'
+                                  '  if (i < y->num_elements()) static_cast<float*>(y->data())[i] = 2 * static_cast<const float*>(x->data())[i];\n}\n'}),
     Case("a gradient beside its operator", "gradient", op("%x: tensor<Nxf32> -> %y: tensor<Nxf32>", "%y[n] = %x[n] * %x[n]", "gradient { %dx[n] = 2 * %x[n] * %dy[n] }"), {"x": [1, 2]}, {"y": [1, 4]}),
     # ----------------------------------------------------------------------------------------------------------------------- packs
     Case("a stack", ("[%a, %b] stacks", "three parts"), program(STACK, f"%x: {HW}, %y: {HW}, %z: {HW} -> %m: {HW}, %s: {HW}", "%m, %s = @agree([%x, %y, %z])"), {"x": X, "y": Y, "z": Z}, {"m": np.max([X, Y, Z], 0), "s": X - Z}),

@@ -72,60 +72,59 @@ u64 clock() { return ++ticks; }
 static constexpr int CODE_STEP = 1;  // a return address lies behind its call
 static int code_of(void* pc) { return int(static_cast<char*>(pc) - reinterpret_cast<char*>(&pl_switch)) - CODE_STEP; }
 
+// How far an address lies from a region.
+static u64 distance(const Region& r, Address at) { return at < r.begin ? r.begin - at : at - (r.begin + r.bytes); }
+
 static void outside(Address at, unsigned size, bool write, void* pc) {
   char me[64];
   thread_name(me, sizeof me, number);
   const char* what = write ? "writes" : "reads";
   const u64 next = position(at);
-  if (next > 0) {
-    const Region& r = known[next - 1].region;
-    const u64 off = at - r.begin;
-    if (off < r.bytes + (1ull << 36)) {
-      fail("[%d] %s %s %u bytes at element %lld of '%s', which has %llu", code_of(pc), me, what, size, (long long)(off / r.element), r.name, r.bytes / r.element);
-    }
+  const Known* near = next > 0 ? &known[next - 1] : nullptr;
+  if (next < known_count && (near == nullptr || distance(known[next].region, at) < distance(near->region, at))) near = &known[next];
+  if (near == nullptr || distance(near->region, at) > 1ull << 36) {
+    fail("[%d] %s %s %u bytes at %p, which is no memory of the kernel", code_of(pc), me, what, size, reinterpret_cast<void*>(at));
   }
-  if (next < known_count) {
-    const Region& r = known[next].region;
-    fail("[%d] %s %s %u bytes at element -%lld of '%s'", code_of(pc), me, what, size, (long long)((r.begin - at + r.element - 1) / r.element), r.name);
-  }
-  fail("[%d] %s %s %u bytes at %p, which is no memory of the kernel", code_of(pc), me, what, size, reinterpret_cast<void*>(at));
+  const Region& r = near->region;
+  const long long off = (long long)(at - r.begin) / r.element - (at < r.begin && (r.begin - at) % r.element);
+  fail("[%d] %s %s %u bytes at element %lld of '%s', which has %llu", code_of(pc), me, what, size, off, r.name, r.bytes / r.element);
 }
 
 // Whether what was done before may happen at the same time as what the present thread does.
 static bool collides(const Touch& before, bool shared) {
-  if (before.block == 0) return false;
-  if (before.block != block_number + 1) return !shared && !fenced;
+  // A kernel that fences orders its accesses by flags of its own, which is not followed here.
+  if (before.block == 0 || fenced || (before.thread == ATOMIC && atomics)) return false;
+  if (before.block != block_number + 1) return !shared;
   if (before.epoch != epoch || before.thread == number) return false;
-  if (before.thread == ATOMIC && atomics) return false;
   const bool one_warp = before.thread < ATOMIC && before.thread / LANES == number / LANES;
   return !(one_warp && before.warp_epoch < now->warp_epoch);
 }
 
-static void race(const Known& k, u64 element, const Touch& before, bool wrote, bool write, void* pc) {
+static void race(const Region& region, u64 index, const Touch& before, bool wrote, bool write, void* pc) {
   char me[64], other[64], where[64] = "";
   thread_name(me, sizeof me, number);
   if (before.thread == MANY) snprintf(other, sizeof other, "several threads");
   else if (before.thread == ATOMIC) snprintf(other, sizeof other, "an atomic");
   else thread_name(other, sizeof other, before.thread);
   if (before.block != block_number + 1) snprintf(where, sizeof where, before.block == MANY_BLOCKS ? " of several blocks" : " of block %u", before.block - 1);
-  fail("[%d] race at '%s'[%llu]: %s %s it, %s%s %s it [%d] and no barrier lies between", code_of(pc), k.region.name, element, me,
+  fail("[%d] race at '%s'[%llu]: %s %s it, %s%s %s it [%d] and no barrier lies between", code_of(pc), region.name, index, me,
        write ? "writes" : "reads", other, where, wrote ? "wrote" : "read", before.code);
 }
 
-static void touch(const Known& k, u64 element, bool write, void* pc) {
-  Cell& c = k.cells[element];
-  const bool shared = (k.region.flags & SHARED) != 0;
+static void touch(const Region& region, Cell& c, u64 index, bool write, void* pc) {
+  const bool shared = (region.flags & SHARED) != 0;
   const Touch me{block_number + 1, epoch, atomics ? ATOMIC : u16(number), now->warp_epoch, code_of(pc)};
-  if (collides(c.written, shared)) race(k, element, c.written, true, write, pc);
+  if (collides(c.written, shared)) race(region, index, c.written, true, write, pc);
   if (write) {
-    if (collides(c.read, shared)) race(k, element, c.read, false, true, pc);
+    if (collides(c.read, shared)) race(region, index, c.read, false, true, pc);
     c.written = me;
     return;
   }
   if (shared && c.written.block != block_number + 1) {
     char name[64];
-    fail("[%d] %s reads '%s'[%llu], which nobody has written", code_of(pc), thread_name(name, sizeof name, number), k.region.name, element);
+    fail("[%d] %s reads '%s'[%llu], which nobody has written", code_of(pc), thread_name(name, sizeof name, number), region.name, index);
   }
+  if (atomics) return;  // what it writes next tells enough
   Touch& r = c.read;
   if (r.block == 0 || (r.block == me.block && r.epoch < me.epoch) || (shared && r.block != me.block)) r = me;
   else if (r.block != me.block) r.block = MANY_BLOCKS, r.thread = MANY, r.epoch = epoch;
@@ -149,7 +148,7 @@ static void look(void* address, unsigned size, bool write, void* pc) {
   }
   if (k->cells == nullptr) return;
   const u64 first = (at - r.begin) / r.element, last = (at + size - 1 - r.begin) / r.element;
-  for (u64 e = first; e <= last; e++) touch(*k, e, write, pc);
+  for (u64 e = first; e <= last; e++) touch(r, k->cells[e], (at - r.begin) / size, write, pc);
 }
 
 }  // namespace pl_emulated

@@ -22,7 +22,7 @@ from typing import Any
 
 from pipelink_ir.backends.cuda import prelude
 from pipelink_ir.backends.cuda.emulate import symbols
-from pipelink_ir.backends.cuda.emulate.toolchain import KERNELS, MACHINE, Compiler, compiler
+from pipelink_ir.backends.cuda.emulate.toolchain import KERNELS, LINK, MACHINE, Compiler, compiler
 from pipelink_ir.backends.cuda.target_facts import CUDA
 from pipelink_ir.backends.disk_cache import DiskCache, digest
 from pipelink_ir.ir import environment
@@ -76,11 +76,14 @@ class _Region(ctypes.Structure):
 class _Launch(ctypes.Structure):
     _fields_ = (("run", ctypes.c_void_p), ("slots", ctypes.c_void_p), ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3),
                 ("shared_bytes", ctypes.c_uint64), ("regions", ctypes.c_void_p), ("count", ctypes.c_uint64), ("kernel", ctypes.c_char_p),
-                ("message", ctypes.c_char_p), ("room", ctypes.c_uint64))
+                ("message", ctypes.c_char_p), ("room", ctypes.c_uint64), ("stacks", ctypes.c_void_p))
 
 
 class Library:
-    """A loaded library. One launch runs at a time: the machine is one for all kernels in it."""
+    """A loaded library. One launch runs at a time, since all share the stacks of threads."""
+
+    _lock = threading.Lock()
+    _stacks: int | None = None
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -89,7 +92,6 @@ class Library:
         self._switch = symbols.value_of(data, "pl_switch")
         self._base = int(self._lib.pl_switch_address()) - self._switch
         self._statics = [s for s in symbols.statics(data) if "pl_emulated" not in s.name]
-        self._lock = threading.Lock()
 
     def launch(self, kernel: str, grid: Sequence[int], block: Sequence[int], shared: int, slots: Sequence[int], regions: Sequence[Region]) -> None:
         """Runs a kernel. `slots` are the addresses of its arguments, as for cuLaunchKernel."""
@@ -100,10 +102,19 @@ class Library:
         addresses = (ctypes.c_void_p * max(1, len(slots)))(*slots)
         given = _Launch(run, ctypes.addressof(addresses), (ctypes.c_uint32 * 3)(*_three(grid)), (ctypes.c_uint32 * 3)(*_three(block)), shared,
                         ctypes.addressof(table), len(known), kernel.encode(), ctypes.cast(message, ctypes.c_char_p), MESSAGE_BYTES)
-        with self._lock:
+        with Library._lock:
+            given.stacks = self._shared_stacks()
             failed = self._lib.pl_launch(ctypes.byref(given))
         if failed:
             raise EmulationFault(self._with_lines(message.value.decode("utf-8", "replace")))
+
+    def _shared_stacks(self) -> int:
+        if Library._stacks is None:
+            self._lib.pl_stacks.restype = ctypes.c_void_p
+            Library._stacks = self._lib.pl_stacks()
+        if Library._stacks is None:
+            raise MemoryError("stacks for the threads of a block")
+        return Library._stacks
 
     def _static_regions(self, kernel: str) -> Iterator[_Region]:
         """Shared memory that the kernel declares or what it calls, and global variables."""
@@ -161,7 +172,7 @@ def compile_text(text: Text) -> Library:
     tool = compiler()
     source = _source(text)
     # Headers from folders are not among the parts of the key.
-    key = digest(FORMAT, tool.version, str(KERNELS), _machine_key(), prelude.header(CUDA), _without_comments(source)) if not text.include else None
+    key = digest(FORMAT, tool.version, str((KERNELS, LINK)), _machine_key(), prelude.header(CUDA), _without_comments(source)) if not text.include else None
     if key is None:
         return Library(_compile(source, text, tool))
     with _one_at_a_time(key[:2]):
@@ -188,7 +199,7 @@ def _compile(source: str, text: Text, tool: Compiler) -> bytes:
         (folder / prelude.NAME).write_text(prelude.header(CUDA), encoding="utf-8")
         tool.run([*KERNELS, *(f"-I{p}" for p in (".", *text.include)), "-c", "kernels.cpp", "-o", "kernels.o"], folder)
         (folder / "machine.o").write_bytes(_machine(tool))
-        tool.run(["-shared", "kernels.o", "machine.o", "-o", "kernels.so", "-lm"], folder)
+        tool.run([*LINK, "kernels.o", "machine.o", "-o", "kernels.so", "-lm"], folder)
         return (folder / "kernels.so").read_bytes()
 
 

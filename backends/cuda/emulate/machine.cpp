@@ -127,20 +127,14 @@ u64 warp(Place place, WarpOp op, unsigned mask, u64 value, int from) {
 
 // -------------------------------------------------------------------------------------------------------------------- launches
 
-static bool start(u32 count) {
-  for (u32 t = 0; t < count; t++) {
+static void start() {
+  for (u32 t = 0; t < threads; t++) {
     Fiber& f = fibers[t];
-    if (f.stack == nullptr) {
-      void* const memory = mmap(nullptr, STACK + GUARD, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-      if (memory == MAP_FAILED) return false;
-      mprotect(memory, GUARD, PROT_NONE);
-      f.stack = static_cast<char*>(memory) + GUARD;
-    }
+    f.stack = launch->stacks + t * (STACK + GUARD) + GUARD;
     f.sp = prepared(f.stack + STACK, body);
     f.state = State::ready;
     f.warp_epoch = 0;
   }
-  return true;
 }
 
 static void go(u32 t) {
@@ -191,7 +185,7 @@ static bool run_block() {
   }
   memset(dynamic, 0xff, launch->shared_bytes);
   epoch = 0;
-  start(threads);
+  start();
   for (;;) {
     bool moved = false, all = true;
     const bool backwards = ((epoch ^ block_number) & 1) != 0;
@@ -213,7 +207,7 @@ static int run_grid() {
   gridDim = dim3(launch->grid[0], launch->grid[1], launch->grid[2]);
   blockDim = dim3(launch->block[0], launch->block[1], launch->block[2]);
   threads = blockDim.x * blockDim.y * blockDim.z;
-  if (threads == 0 || threads > MAX_THREADS || launch->shared_bytes > sizeof dynamic || !start(threads)) {
+  if (threads == 0 || threads > MAX_THREADS || launch->shared_bytes > sizeof dynamic) {
     fail("a launch of %u threads a block with %llu bytes of shared memory is not possible", threads, launch->shared_bytes);
     return 1;
   }
@@ -245,5 +239,13 @@ extern "C" int pl_launch(const Launch* given) {
   now = nullptr;
   for (u64 i = 0; i < known_count; i++) ::free(known[i].cells);
   return result;
+}
+// Stacks for the largest block, which all libraries share; null where there is no room.
+extern "C" void* pl_stacks() {
+  const u64 each = STACK + GUARD;
+  char* const all = static_cast<char*>(mmap(nullptr, MAX_THREADS * each, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  if (all == MAP_FAILED) return nullptr;
+  for (u32 t = 0; t < MAX_THREADS; t++) mprotect(all + t * each, GUARD, PROT_NONE);
+  return all;
 }
 extern "C" void* pl_switch_address() { return reinterpret_cast<void*>(&pl_switch); }

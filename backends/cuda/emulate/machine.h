@@ -4,7 +4,8 @@
 
 namespace pl_emulated {
 
-static constexpr u64 STACK = 512 << 10, GUARD = 64 << 10;
+// A stack for each thread of a block, and below it pages that may not be touched.
+static constexpr u64 STACK = 448 << 10, GUARD = 64 << 10;
 static constexpr unsigned MAX_THREADS = 1024, LANES = 32;
 static constexpr u64 SPINS = 1 << 24;
 
@@ -31,6 +32,7 @@ struct Launch {
   const char* kernel;
   char* message;
   u64 room;
+  char* stacks;
 };
 
 // Who touched an element: block + 1 (0: nobody), barriers before, thread, `__syncwarp`s before, where in the code.
