@@ -27,7 +27,7 @@ WORK = 4096
 """Reductions of at most so many terms are never cut."""
 PARTS, LEAST = 1024, 2048
 """How many parts there are at most, and how many places of the last range that is cut a part has at least."""
-COLUMNS = 32768
+COLUMNS = 262144
 """Reductions along a slow axis are cut until about so many threads have something to do …"""
 COLUMN_PARTS, COLUMN_LEAST = 256, 32
 """… into at most so many parts, of at least so many terms."""
@@ -266,6 +266,10 @@ def _int(value: int) -> IntLit:
 def _do(fn: str, a: Expr, b: Expr) -> Expr:
     """A function of two i64 values."""
     x, y = known(a), known(b)
+    if (fn in ("+", "-") and y == 0) or (fn == "*" and y == 1):
+        return a
+    if (fn == "+" and x == 0) or (fn == "*" and x == 1):
+        return b
     if x is not None and y is not None and fn != ">":
         return _int({"+": x + y, "-": x - y, "*": x * y, "max": max(x, y), "min": min(x, y), "floordiv": x // y if y else 0,
                      "ceildiv": -(-x // y) if y else 0}[fn])
