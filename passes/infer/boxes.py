@@ -213,7 +213,15 @@ class Boxes:
             if c.held.contradictory():
                 return
             raise Inline(name, read)
-        self.wanted.setdefault((name, axis), []).append((lo, hi))
+        self.wanted.setdefault((name, axis), []).append(self._clipped(lo, hi, *c.base.bounds(index, self.drafts.scope.dims)))
+
+    def _clipped(self, lo: Expr, hi: Expr, first: Expr | None, last: Expr | None) -> tuple[Expr, Expr]:
+        """What guards leave of an index, and no more than there is without them: behind `h == 0` it is 0 .. 1, but not of an empty axis."""
+        if first is not None and not self.facts.prove(comparison(">=", lo, first)):
+            lo = Apply("max", (lo, first))
+        if last is not None and not self.facts.prove(comparison("<=", hi, last)):
+            hi = Apply("min", (hi, last))
+        return lo, hi
 
     # ----------------------------------------------------------------------------------------------------------- pieces
 

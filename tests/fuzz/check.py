@@ -85,7 +85,7 @@ def _passes(program: Program, module: Module, passes: str) -> Module:
     try:
         return run_passes(module, parse_passes(passes), report, (VerifyEach(),))
     except ProgramError as error:
-        if all(d.code == "PL2501" and "is never inside" in d.message for d in error.diagnostics if d.severity == "error"):
+        if all(d.code == "PL2501" and "never inside" in d.message for d in error.diagnostics if d.severity == "error"):
             raise NeverInside from None
         raise Differs(f"refused after {passes}:\n{error}\n{program.text}") from None
 

@@ -53,3 +53,16 @@ def test_a_recurrence_that_nobody_reads() -> None:
     from pipelink_ir.backends.reference.executable import load
     x = np.ones((3, 2), np.float32)
     np.testing.assert_array_equal(load(_frontend(text), "p")({"x": x})["y"], x)
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_a_guard_does_not_make_places_of_an_empty_axis(backend: str) -> None:
+    """Behind the guard %t is read at one place, which is there only if the axis has it."""
+    import importlib
+    text = """op @f(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) {
+      compute { %t[n] = 2 * %x[n]
+                %y[n] = select(n == 0, %t[n], select(n == 2, %t[n - 1], %x[n])) } }
+    pipeline @p(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { %y = @f(%x) }"""
+    run = importlib.import_module(f"pipelink_ir.backends.{backend}.executable").load(_frontend(text), "p")
+    for n, want in ((0, []), (1, [2]), (2, [2, 2]), (4, [2, 2, 4, 4])):
+        np.testing.assert_array_equal(run({"x": np.arange(1, n + 1, dtype=np.float32)})["y"], want)
