@@ -31,7 +31,7 @@ def operators_of(module: Module) -> list[Operator]:
 
 
 def prepare(modules: Iterable[Module | None]) -> int:
-    """Compile all kernels of lowered modules together: one by one they take ten times as long. Their number."""
+    """Compile all kernels of lowered modules together: one by one they take ten times as long. The number of kernels."""
     from pipelink_ir.backends.cuda.emulate.kernels import units_of
     operators = [op for m in modules if m is not None for op in operators_of(m)]
     return sum(max(1, len(u.codes)) for u in units_of(operators))

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelink_ir.ir.dtypes import DTYPES
+from tests.emulated import EMULATED
 
 Array = NDArray[Any]
 
-TARGETS = ("reference", "cpu")
+TARGETS = ("reference", "cpu", EMULATED)
 """The backends that every program runs on: another one is one more name here."""
 
 
@@ -44,14 +45,18 @@ class Case:
         """The text without what only the reader of files sees."""
         return self.text if isinstance(self.text, str) else self.text.decode("utf-8-sig")
 
-    def run(self, target: str, folder: Path) -> dict[str, Array]:
-        """The results on a backend."""
-        import pipelink_ir
+    def write(self, folder: Path) -> Path:
+        """Puts the program and what lies beside it into a folder."""
         for name, content in {"main.plir": self.text, **self.files}.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
-        compiled = pipelink_ir.compile(folder / "main.plir", target=target, pipeline=self.pipeline, **self.attributes)
+        return folder / "main.plir"
+
+    def run(self, target: str, folder: Path) -> dict[str, Array]:
+        """The results on a backend."""
+        import pipelink_ir
+        compiled = pipelink_ir.compile(self.write(folder), target=target, pipeline=self.pipeline, **self.attributes)
         dtypes = {i.name: DTYPES[i.type.dtype].numpy() for i in compiled.inputs}
         with np.errstate(all="ignore"):
             given = {n: a if isinstance(a, np.ndarray) and a.dtype == dtypes[n] else np.asarray(a).astype(dtypes[n]) for n, a in self.inputs.items()}

@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,18 +15,30 @@ from pipelink_ir.ir import nodes
 from pipelink_ir.ir.diagnostics import ExecutionError
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.functions import CONSTANTS, FUNCTIONS, REDUCTIONS, RESERVED
+from pipelink_ir.runtime.compile import read
 from tests.constructs import borders, definitions, dtypes, functions, lexical, pipelines, recurrences, reductions, types
 from tests.constructs.case import TARGETS, Case
 from tests.constructs.checklist import CHECKLIST, ELSEWHERE
+from tests.emulated import lowered, prepare
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = (lexical, types, dtypes, functions, definitions, reductions, recurrences, borders, pipelines)
 CASES: list[Case] = [case for module in MODULES for case in module.CASES]
 
 
+@functools.cache
+def _compile_for_emulation() -> None:
+    """The kernels of all programs at once. Those of users are compiled where they are used."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [case.write(Path(folder) / str(n)) for n, case in enumerate(CASES) if not any(name.endswith(".cu") for name in case.files)]
+        prepare(lowered(read(path)) for path in paths)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_values(case: Case, target: str, tmp_path: Path) -> None:
+    if target == "cuda-emulated":
+        _compile_for_emulation()
     if case.fails:
         with pytest.raises(ExecutionError) as caught:
             case.run(target, tmp_path)
