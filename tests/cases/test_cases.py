@@ -10,6 +10,7 @@ import pytest
 
 import pipelink_ir
 from pipelink_ir.runtime.compile import read
+from tests.emulated import EMULATED
 from tests.faulty.checker import faults
 
 HERE = Path(__file__).resolve().parent
@@ -30,7 +31,7 @@ def test_all_programs_are_here() -> None:
     assert len(PROGRAMS) == 14
 
 
-@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("target", ["reference", "cpu", EMULATED])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_results(name: str, target: str) -> None:
     with np.load(HERE / f"{name}.npz") as data:

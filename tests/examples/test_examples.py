@@ -12,6 +12,7 @@ import scipy.ndimage
 import scipy.special
 
 import pipelink_ir
+from tests.emulated import EMULATED
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 Array = np.ndarray[Any, Any]
@@ -104,7 +105,7 @@ def test_every_example_is_tested() -> None:
     assert {p.stem for p in EXAMPLES.glob("*.plir")} == set(CASES)
 
 
-@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("target", ["reference", "cpu", EMULATED])
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_results(name: str, target: str) -> None:
     inputs, expected = CASES[name]()

@@ -14,9 +14,10 @@ import scipy.special
 
 import pipelink_ir
 from pipelink_ir.ir.dtypes import DTYPES, from_numpy
+from tests.emulated import EMULATED
 
 Array = np.ndarray[Any, Any]
-TARGETS = ["reference", "cpu"]
+TARGETS = ["reference", "cpu", EMULATED]
 pytestmark = pytest.mark.parametrize("target", TARGETS)
 
 
