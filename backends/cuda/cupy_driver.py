@@ -39,7 +39,7 @@ class CupyDriver:
         self._count = self._look()
         self.library = _libcuda()
         self._table = self._functions()
-        self._current = cupy.cuda.get_current_stream
+        self._current, self._get_device, self._alloc, self._ndarray = cupy.cuda.get_current_stream, runtime.getDevice, cupy.cuda.alloc, cupy.ndarray
         self._issue = launcher.issue_function()
         self._contexts: dict[int, int] = {}
         self._facts: dict[int, DeviceFacts] = {}
@@ -269,10 +269,16 @@ class CupyDriver:
     # -------------------------------------------------------------------------------------------------------- arrays of the caller
 
     def array(self, device: int, shape: tuple[int, ...], dtype: DType, stream: int) -> tuple[Any, int]:
-        if self._runtime.getDevice() == device and self._current(device).ptr == stream:
-            return self._array(device, shape, dtype)
+        size = dtype.bytes
+        for n in shape:
+            size *= n
+        return self.fresh(device, shape, dtype.numpy(), size, stream)
+
+    def fresh(self, device: int, shape: tuple[int, ...], kind: Any, size: int, stream: int) -> tuple[Any, int]:
+        if self._get_device() == device and self._current(device).ptr == stream:
+            return self._array(device, shape, kind, size)
         with self.on(device), self._as_current(stream):
-            return self._array(device, shape, dtype)
+            return self._array(device, shape, kind, size)
 
     def _as_current(self, stream: int) -> Any:
         """A stream as CuPy's own, to be current for a while."""
@@ -282,20 +288,17 @@ class CupyDriver:
             self._streams[stream] = self._cupy.cuda.Stream.from_external(_Stream(stream))
         return self._streams[stream]
 
-    def _array(self, device: int, shape: tuple[int, ...], dtype: DType) -> tuple[Any, int]:
-        size = dtype.bytes
-        for n in shape:
-            size *= n
+    def _array(self, device: int, shape: tuple[int, ...], kind: Any, size: int) -> tuple[Any, int]:
         try:
-            memory = self._cupy.cuda.alloc(size)
-            array = self._cupy.ndarray(shape, dtype.numpy(), memory)
+            memory = self._alloc(size)
+            array = self._ndarray(shape, kind, memory)
         except (MemoryError, self._runtime.CUDARuntimeError) as error:
             raise OutOfDeviceMemory(size, f"'cuda:{device}'", " ".join(str(error).split())) from error
-        return array, int(memory.ptr)
+        return array, memory.ptr
 
     def packed(self, device: int, source: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, stream: int) -> tuple[Any, int]:
         with self.on(device), self._as_current(stream):
-            dense, place = self._array(device, shape, dtype)
+            dense, place = self.array(device, shape, dtype, stream)
             if place:
                 self._move((dense, place, _dense(shape, dtype.bytes)), (source, address, strides), shape, dtype, device)
             return dense, place

@@ -262,6 +262,10 @@ class Driver(Protocol):
         """An array of the caller's on the device, and its address. Its memory is that of `stream`: given back and taken again in the order of that."""
         ...
 
+    def fresh(self, device: int, shape: tuple[int, ...], kind: Any, size: int, stream: int) -> tuple[Any, int]:
+        """`array` for NumPy's dtype, with the bytes worked out: what every call needs."""
+        ...
+
     def packed(self, device: int, source: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, stream: int) -> tuple[Any, int]:
         """A dense copy of elements at `strides` (bytes), made on `stream`."""
         ...

@@ -151,6 +151,40 @@ class CudaExecutable:
         finally:
             self._end(lane)
 
+    def replay(self, shapes: tuple[tuple[int, ...], ...], inputs: list[int], stream: int) -> list[Any] | None:
+        """`run` for arrays on the device alone, made on `stream`, where all that is to be done is to replay a graph; None where more is to be done."""
+        recipe = self._recipes.get(shapes)
+        if recipe is None or not recipe.plain or self._pid != os.getpid():
+            return None
+        try:
+            lane = self._idle.pop()
+        except IndexError:
+            return None
+        try:
+            instance = lane.instances.get(id(recipe))
+            if instance is None or instance.graph is None or lane.last != stream or lane.held:
+                return None
+            arrays, outputs = [], []
+            try:
+                if recipe.bytes:
+                    # Another recipe may have moved the arena.
+                    instance.place(lane.reserve(recipe.bytes))
+                for shape, kind, size in recipe.outputs:
+                    array, address = self.driver.fresh(self.device, shape, kind, size, stream)
+                    arrays.append(array)
+                    outputs.append(address)
+                instance.give(inputs, outputs)
+                self.driver.issue(self.device, instance.replay(), lane.streams(stream, 0, ())[0])
+            except DeviceError:
+                # The long way meets the fault again, and tells it.
+                instance.dirty.update(instance.steps)
+                return None
+            instance.dirty.clear()
+            lane.unfinished = True
+            return arrays
+        finally:
+            self._idle.append(lane)
+
     def start(self, given: Given) -> Pending:
         """Run, and return at once."""
         recipe, lane = self._begin(given)

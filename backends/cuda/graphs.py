@@ -17,24 +17,19 @@ class Graphs:
     """The graphs of one pipeline. A lane's graphs are touched by who holds the lane alone; only their number is shared."""
 
     def __init__(self, most: int | None = None, least: int = LEAST) -> None:
-        self._most, self.least = most, least
+        self.most = environment.cuda_graphs() if most is None else most
+        """How many are kept."""
+        self.least = least
         self.count = 0
         self.captured = 0
         """Graphs made so far."""
         self._used: weakref.WeakKeyDictionary[Lane, dict[int, None]] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    @property
-    def most(self) -> int:
-        """How many are kept."""
-        return environment.cuda_graphs() if self._most is None else self._most
-
     def prepare(self, lane: Lane, recipe: Recipe) -> None:
         """Called before a run that is not the first of its recipe: makes a graph where one is worth it and may be kept."""
         most = self.most
         if not most or len(recipe.issued) < self.least or recipe.refused is not None:
-            if not most and (held := lane.instances.get(id(recipe))) is not None and held.graph is not None:
-                self.drop(lane, held)
             return
         instance = lane.instances.get(id(recipe))
         if instance is None:

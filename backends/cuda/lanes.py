@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from pipelink_ir.backends.cuda.driver import LAUNCH, RECORD, WAIT, Commands, Driver, Graph, quietly
+from pipelink_ir.backends.cuda.driver import LAUNCH, RECORD, REPLAY, REPOINT, WAIT, Commands, Driver, Graph, quietly
 from pipelink_ir.backends.cuda.recipe import Recipe
 
 ROOM = 16
@@ -72,10 +72,14 @@ class Instance:
         self._fixed: Any = None
         self.fixed_at = 0
         self.fixed_dirty = False
-        self._given = [p for p in recipe.patches if p.kind in ("input", "result")]
+        self._replay: Commands | None = None
+        self._given: list[tuple[int, bool, int, list[int]]] = []
+        """Words that change from call to call: whether of a result, of which, and the launches that have them among their arguments."""
         self._given_fixed = [p for p in recipe.pointers if p.of.kind in ("input", "result")]
-        self._last: tuple[list[int], list[int]] = ([], [])
         self._commands()
+        for p in recipe.patches:
+            if p.kind in ("input", "result"):
+                self._given.append((p.word, p.kind == "result", p.number, self.users.get(p.word, [])))
         self._fix()
 
     def _commands(self) -> None:
@@ -121,7 +125,7 @@ class Instance:
         return ctypes.addressof(self._fixed)
 
     def set(self, word: int, value: int) -> None:
-        """The one way in which an argument gets another value."""
+        """How an argument gets another value: whoever changes one notes the launches that have it."""
         if self.words[word] != value:
             self.words[word] = value
             self.dirty.update(self.users.get(word, ()))
@@ -146,13 +150,31 @@ class Instance:
 
     def give(self, inputs: list[int], results: list[int]) -> None:
         """The addresses of inputs and results."""
-        if (inputs, results) == self._last:
-            return
-        self._last = (inputs, results)
-        for p in self._given:
-            self.set(p.word, (inputs if p.kind == "input" else results)[p.number])
+        words = self.words
+        for word, is_result, number, users in self._given:
+            value = results[number] if is_result else inputs[number]
+            if words[word] != value:
+                words[word] = value
+                self.dirty.update(users)
         for pointer in self._given_fixed:
             self._point(pointer.place, (inputs if pointer.of.kind == "input" else results)[pointer.of.number])
+
+    def replay(self) -> Commands:
+        """A run that is nothing but a replay behind the last run of the lane, with the arguments that have changed told to the graph first."""
+        graph, lane = self.graph, self.lane
+        assert graph is not None
+        if self.dirty:
+            commands = lane.commands
+            commands.clear()
+            commands.add(WAIT, 0, lane.done)
+            for command in self.dirty:
+                commands.add(REPOINT, graph.executable, graph.nodes[command], graph.parameters(command))
+            commands.add(REPLAY, graph.executable, 0)
+            commands.add(RECORD, lane.done, 0)
+            return commands
+        if self._replay is None:
+            self._replay = Commands([(WAIT, 0, lane.done), (REPLAY, graph.executable, 0), (RECORD, lane.done, 0)])
+        return self._replay
 
     def close(self) -> None:
         """Give back what belongs to this recipe alone."""
@@ -163,7 +185,7 @@ class Instance:
 
     def drop_graph(self) -> None:
         """Give the graph back."""
-        graph, self.graph = self.graph, None
+        graph, self.graph, self._replay = self.graph, None, None
         if graph is not None:
             self.lane.owned.graphs.pop(id(graph), None)
             quietly(graph.close)

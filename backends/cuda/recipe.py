@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pipelink_ir.backends.cuda import prelude
 from pipelink_ir.backends.cuda.driver import Launch
@@ -73,6 +74,10 @@ class Recipe:
     """Bytes of each input."""
     runs: int = 0
     """Calls so far: from the second on it is worth a graph."""
+    outputs: tuple[tuple[tuple[int, ...], Any, int], ...] = ()
+    """Shape, NumPy's dtype and bytes of each result."""
+    plain: bool = False
+    """Whether a run is its kernels alone: nothing is checked, copied, or put into the fixed block."""
     refused: str | None = None
     """Why there is no graph of it, if one was tried."""
 
@@ -114,6 +119,8 @@ class RecipeMaker:
         out.status = end
         out.patches += [Patch(word, "arena", 0, end + STATUS_BYTES * number) for word, number in self.in_status]
         out.bytes = _up(end + STATUS_BYTES * len(out.checked))
+        out.outputs = tuple((shape, dtype.numpy(), dtype.bytes * _product(shape)) for shape, dtype in self.plan.results)
+        out.plain = not out.checked and not out.fixed and not self.plan.copies
 
     # ------------------------------------------------------------------------------------------------------------------------ steps
 

@@ -72,18 +72,22 @@ def user_launch(kernels: Kernels, user: UserKernel, sizes: Mapping[str, int], sc
     report = Report()
     env = {**sizes, **scalars}
     shared = _size(user, "shared", user.shared, env, report) if user.shared is not None else 0
-    report.stop_if_failed()
+    _stop(report)
     _check_shared(user, function, shared, facts, report)
     kernels.allow_shared(function, shared)
     block = _triple(user, "block", user.block, env, report) if user.block is not None else \
         (max(1, kernels.driver.best_block(kernels.device, function, shared)), 1, 1)
-    report.stop_if_failed()
+    _stop(report)
     threads = block[0] * block[1] * block[2]
     grid = _triple(user, "grid", user.grid, env, report) if user.grid is not None else (-(-elements // threads), 1, 1)
     _check_launch(user, function, grid, block, report)
+    _stop(report)
+    return None if 0 in grid else Launch(function, grid, block, shared)
+
+
+def _stop(report: Report) -> None:
     if report.failed:
         raise ExecutionError(report.diagnostics)
-    return None if 0 in grid else Launch(function, grid, block, shared)
 
 
 def _triple(user: UserKernel, key: str, values: Sequence[Expr], env: Mapping[str, int | float | bool], report: Report) -> tuple[int, int, int]:
@@ -109,7 +113,7 @@ def _check_shared(user: UserKernel, function: Function, shared: int, facts: Devi
     if shared + function.shared > facts.shared_block and user.shared is not None:
         report.error(CODE, user.shared.span, f"the kernel of '@{user.op.name}' asks for {shared + function.shared} bytes of shared memory, and a block of "
                      f"{facts.name} has {facts.shared_block}", (), "take less, or work in several rounds")
-        raise ExecutionError(report.diagnostics)
+        _stop(report)
 
 
 def _check_launch(user: UserKernel, function: Function, grid: tuple[int, ...], block: tuple[int, ...], report: Report) -> None:

@@ -18,7 +18,7 @@ from pipelink_ir.runtime.targets import Target, best_target, checked_for, comple
 if TYPE_CHECKING:
     from pipelink_ir.backends.interface import Executable
     from pipelink_ir.runtime.bind import Binder, Bound
-    from pipelink_ir.runtime.device_calls import Pending
+    from pipelink_ir.runtime.device_calls import Again, Pending
     from pipelink_ir.runtime.values import Watched
 
 R = TypeVar("R")
@@ -136,6 +136,7 @@ class Compiled:
         self._executable: Executable | None = None
         self._binder: Binder | None = None
         self._watched: tuple[Watched, Executable] | None = None
+        self._again: Again | None = None
         # An input may be called like an option of a call; then it is the input that is meant.
         self._taken = frozenset(o.name for o in pipeline.inputs) & {"out", "copies", "check_values", "asynchronous"}
 
@@ -251,6 +252,14 @@ class Compiled:
         Results are fresh arrays of the caller's, or go to the arrays that `out` gives: a table by name, a list in order, or one array for the only result.
         `copies="allow"` makes a copy of an array that is not as contiguous as an operator asks, instead of an error. On a GPU, `asynchronous=True` returns a
         `Pending` at once: its `results`, an `event`, `done()` and `wait()`."""
+        again = self._again
+        if again is not None and out is None and copies is None and not asynchronous:
+            results = again(arrays)
+            if results is not None:
+                return results
+        return self._call(arrays, out, copies, asynchronous)
+
+    def _call(self, arrays: dict[str, Any], out: Any, copies: str | None, asynchronous: bool | None) -> Any:
         if self._taken:
             for name, value in (("out", out), ("copies", copies), ("asynchronous", asynchronous)):
                 if name in self._taken and value is not None:
@@ -258,7 +267,13 @@ class Compiled:
             out, copies = (None if "out" in self._taken else out), (None if "copies" in self._taken else copies)
             asynchronous = None if "asynchronous" in self._taken else asynchronous
         bound = self.bind(arrays, None, copies)
-        return self.start(bound, out) if asynchronous else self.run(bound, out)
+        if asynchronous:
+            return self.start(bound, out)
+        results = self.run(bound, out)
+        if self.target.device is not None and out is None and copies is None and not self._taken and not self.settings.check_values and not self.settings.deny:
+            from pipelink_ir.runtime.device_calls import Again
+            self._again = Again.of(self.executable, bound, self.binder, self.pipeline.results, Results)
+        return results
 
     def __repr__(self) -> str:
         return f"<pipeline @{self.pipeline.name} for {self.target.name}: {', '.join(o.name for o in self.inputs)} -> {', '.join(o.name for o in self.results)}>"

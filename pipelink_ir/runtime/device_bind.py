@@ -73,6 +73,8 @@ class DeviceBinder(Binder):
         self.driver, self.index = driver, index
         asked = [self.demands[n].align for n in self.names]
         self._masks = tuple(int(a.word) - 1 if a is not None else 0 for a in asked)
+        self.masks = tuple(m | slot[3] for m, slot in zip(self._masks, self._slots, strict=True))
+        """Bits that an address on the device may not have."""
         self._decisions: dict[Any, Decision] = {}
 
     def bind(self, given: Mapping[str, Any], origins: Mapping[str, str] | None = None, copies: str | None = None) -> DeviceBound:

@@ -419,6 +419,14 @@ class FakeDriver:
         address = self._new(size, stream)
         return Array(self, address, shape, dtype, stream), address
 
+    def fresh(self, device: int, shape: tuple[int, ...], kind: Any, size: int, stream: int) -> tuple[Any, int]:
+        from pipelink_ir.ir.dtypes import from_numpy
+        dtype = from_numpy(np.dtype(kind))
+        assert dtype is not None
+        array, address = self.array(device, shape, dtype, stream)
+        assert self.memory[address].size == size
+        return array, address
+
     def given(self, values: Any, stream: int) -> Array:
         """A test's array on the device, written on a stream."""
         from pipelink_ir.ir.dtypes import from_numpy
