@@ -44,14 +44,14 @@ from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import deep, names_in, substitute, walk
 from pipelink_ir.passes.contracts.batch import check_graph_batch
 from pipelink_ir.passes.contracts.inplace import check_graph_inplace
-from pipelink_ir.passes.infer.attributes import Values, values_of
+from pipelink_ir.passes.infer.attributes import Values, check_types, values_of
 from pipelink_ir.passes.infer.binding import binding_of, existence
 from pipelink_ir.passes.infer.calls import Argument, Given, Match, Matcher, packed_type, result_type
 from pipelink_ir.passes.infer.expressions import Faulty, Scope, type_expr
 from pipelink_ir.passes.infer.foreign import dtype_help
 from pipelink_ir.passes.infer.generic import check_operator, name_dynamic, try_samples
 from pipelink_ir.passes.infer.operator import infer_operator, keep_typed
-from pipelink_ir.passes.infer.rings import check_rings
+from pipelink_ir.passes.infer.rings import check_rings, inner_first
 from pipelink_ir.passes.infer.specialise import Binding, Packed, specialise
 from pipelink_ir.passes.infer.text import show, show_type, written
 from pipelink_ir.passes.manager import register_pass
@@ -106,17 +106,20 @@ class _Inference:
         self.used: dict[str, Operator] = {}
         self.calls: dict[tuple[object, ...], _Call] = {}
         self.failed: set[tuple[str, Binding]] = set()
+        self.faulty: set[str] = set()
         self.frames = 0
 
     def run(self) -> Module:
         check_rings(self.operators, self.report)
         self.report.stop_if_failed()
         for op in self.module.operators:
+            before = len(self.report.diagnostics)
             check_operator(op, self.operators, self.report)
-        self.report.stop_if_failed()
+            if self._failed(before):
+                self.faulty.add(op.name)
         self._check_graphs()
-        self.report.stop_if_failed()
         if not self.module.pipelines:
+            self.report.stop_if_failed()
             return self.module
         pipelines = {p.name: self._pipeline(p) for p in self.module.pipelines}
         self.report.stop_if_failed()
@@ -129,9 +132,17 @@ class _Inference:
 
     # ------------------------------------------------------------------------------------------------------------- scopes
 
+    def _failed(self, before: int) -> bool:
+        """Whether an error was reported since there were `before` diagnostics. What another pipeline gets wrong hides nothing here."""
+        return any(d.severity == "error" for d in self.report.diagnostics[before:])
+
     def _pipeline(self, p: Pipeline) -> Pipeline:
         params, dynamic = name_dynamic(p.params, {n.name for w in p.where for n in walk(w) if isinstance(n, Name)})
         inputs = [o for o in params if isinstance(o, Operand)]
+        before = len(self.report.diagnostics)
+        check_types(p.attributes, self.report)
+        if self._failed(before):
+            return p
         known = self._settings(p)
         dims = {n.name: n.span for o in inputs for d in o.type.dims for n in walk(d) if isinstance(n, Name)}
         for a in p.attributes:
@@ -143,7 +154,7 @@ class _Inference:
         edges = {o.name: Argument(o.name, o.type, o.span) for o in inputs}
         for tensors in (inputs, p.results):
             self._check_types(tensors)
-            if self.report.failed:
+            if self._failed(before):
                 return p
         frame = self._frame(p, scope, known, facts, edges, dynamic)
         nodes = self._nodes(p.nodes, frame)
@@ -297,6 +308,9 @@ class _Inference:
 
     def _call(self, n: Node, frame: _Frame) -> _Call | None:
         op = self.operators[n.op]
+        if op.name in self.faulty:
+            # What is wrong with it has been told; what this call comes to is not known.
+            return None
         given = tuple(self._given(a, frame) for a in n.args)
         if any(p.parts for g in given for p in g.parts):
             self.report.error("arity", n.op_span, "a part of a pack is a pack itself in this call", (), "pack all parts in one pair of brackets")
@@ -371,6 +385,7 @@ class _Inference:
     def _check_graphs(self) -> None:
         """Each graph for itself, with its own symbols, whether a pipeline calls it or not. What its nodes come to is worked out once for all of them."""
         apart = _Inference(self.module, self.options, self.report)
+        apart.faulty = self.faulty
 
         def check(op: Operator, example: Operator, report: Report) -> None:
             apart.report = report
@@ -379,9 +394,12 @@ class _Inference:
                 check_graph_batch(inferred, apart.used, report)
                 check_graph_inplace(inferred, apart.used, report)
 
-        for op in self.module.operators:
-            if op.graph is not None and not self.report.failed:
+        for op in inner_first(self.operators):
+            before = len(self.report.diagnostics)
+            if op.name not in self.faulty:
                 try_samples(op, self.report, check)
+            if self._failed(before):
+                self.faulty.add(op.name)
 
     def _blame(self, n: Node, op: Operator, frame: _Frame, before: int) -> None:
         """What a graph is right for in general, and wrong for in this call, is the fault of the call: the place inside becomes a note."""
@@ -418,7 +436,7 @@ class _Inference:
         frame = self._frame(op, scope, {}, facts, edges, dynamic)
         nodes = self._nodes(op.graph.nodes, frame)
         self._results(op.results, frame)
-        if any(d.severity == "error" for d in self.report.diagnostics[before:]):
+        if self._failed(before):
             return None
         fresh = tuple(c for c in dict.fromkeys(frame.conditions) if c not in op.where)
         return replace(op, params=params, graph=Graph(nodes, span=op.graph.span), where=(*op.where, *fresh))

@@ -30,8 +30,8 @@ def inside(op: Operator, n: Node, paths: Paths) -> Paths:
         if below is None or below:
             out.append((arch, below))
     for d in op.downgrades:
-        arch = parse_arch(d.target)
+        target = parse_arch(d.target)
         keys = {s.key for s in d.settings or ()}
-        if arch is not None and d.settings is not None:
-            out.append((arch, None if "dtype" in keys else frozenset(keys) - frozenset(_NO_LABELS)))
+        if target is not None and d.settings is not None:
+            out.append((target, None if "dtype" in keys else frozenset(keys) - frozenset(_NO_LABELS)))
     return tuple(out)

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from pipelink_ir.ir.affine import normal
@@ -13,7 +13,7 @@ from pipelink_ir.ir.scalar import fold, literal
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import rebuild, substitute, walk
 from pipelink_ir.passes.infer.expressions import Faulty, Scope, Unknown, coerce, settle, type_expr, type_index
-from pipelink_ir.passes.infer.foreign import dtype_help
+from pipelink_ir.passes.infer.foreign import WORDS, dtype_help
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,20 @@ def constant(e: Expr) -> Expr:
 
 def is_constant(e: Expr) -> bool:
     return isinstance(e, IntLit | FloatLit | Const)
+
+
+def check_types(attributes: Iterable[Attribute], report: Report) -> None:
+    """Report attributes whose type is none, and words whose default is not in their list."""
+    for a in attributes:
+        if a.type == "word" and not a.words:
+            report.error("attribute", a.span, f"'{a.name}' admits no word", (), f"write '{a.name}: word in [first, second]'")
+        elif a.type not in (*DTYPES, "dim", "word", "dtype"):
+            meant = WORDS.get(a.type.lower())
+            report.error("attribute", a.span, f"'{a.type}' is no type of an attribute", (),
+                         f"write '{a.name}: {meant}'" if meant else did_you_mean(a.type, [*DTYPES, "dim", "word", "dtype"])
+                         or f"an attribute is a number ('{a.name}: f32'), a size ('dim'), a choice ('word in [a, b]') or a 'dtype'")
+        elif a.type == "word" and isinstance(a.default, Name) and a.default.name not in a.words:
+            report.error("attribute", a.default.span, f"'{a.default.name}' is not one of {', '.join(a.words)}", (), did_you_mean(a.default.name, a.words))
 
 
 def values_of(op: Operator, given: Mapping[str, Value], scope: Scope, known: Mapping[str, Expr], where: Span, report: Report) -> Values | None:

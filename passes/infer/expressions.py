@@ -78,7 +78,8 @@ def type_expr(e: Expr, scope: Scope) -> Expr:
     if isinstance(e, Reduce):
         return _type_reduce(e, scope)
     if isinstance(e, Dots | Dynamic):
-        _fail(scope, "rank", e.span, f"'{'...' if isinstance(e, Dots) else '?'}' stands for dimensions and has no value here")
+        _fail(scope, "rank", e.span, f"'{'...' if isinstance(e, Dots) else '?'}' stands for dimensions and has no value here", (),
+              "write a number or a name")
     _fail(scope, "attribute", e.span, "this is no value")
 
 
@@ -144,7 +145,8 @@ def _says(dtype: DType | None) -> str:
 def _type_cast(e: Cast, scope: Scope) -> Expr:
     to = DTYPES.get(e.to)
     if to is None:
-        _fail(scope, "dtype", e.span, f"'{e.to}' is no dtype and no type variable of {scope.where}", (), dtype_help(e.to))
+        _fail(scope, "dtype", e.span, f"'{e.to}' is no dtype and no type variable of {scope.where}", (),
+              dtype_help(e.to) or f"the dtypes are {', '.join(DTYPES)}")
     arg = type_expr(e.arg, scope)
     if arg.dtype in _FLEX:
         # A literal in a cast is a literal of that type: f64(0.1) is the f64 nearest to 0.1.
@@ -280,7 +282,7 @@ def _type_power(e: Apply, args: list[Expr], scope: Scope) -> Expr:
     base, exponent = args
     for a in args:
         if a.dtype is BOOL:
-            _fail(scope, "dtype", a.span, "'**' takes numbers, not bools")
+            _fail(scope, "dtype", a.span, "'**' takes numbers, not bools", (), "write 'f32(…)' or 'i32(…)' to count with a bool")
     assert base.dtype is not None
     assert exponent.dtype is not None
     if not exponent.dtype.is_int:

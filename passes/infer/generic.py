@@ -13,7 +13,8 @@ from pipelink_ir.ir.walk import walk
 from pipelink_ir.passes.contracts.declaration import check_declaration
 from pipelink_ir.passes.contracts.promises import check_promises
 from pipelink_ir.passes.infer.adjoint import check_gradient
-from pipelink_ir.passes.infer.foreign import WORDS, dtype_help
+from pipelink_ir.passes.infer.attributes import check_types
+from pipelink_ir.passes.infer.foreign import dtype_help
 from pipelink_ir.passes.infer.operator import infer_operator, keep_typed
 from pipelink_ir.passes.infer.specialise import Binding, fresh, names_of, specialise
 
@@ -127,16 +128,7 @@ def _check_signature(op: Operator, report: Report) -> None:
         dotted = any(isinstance(d, Dots) for d in r.type.dims)
         if dotted and not any(isinstance(d, Dots) for o in op.operands for d in o.type.dims):
             report.error("rank", r.type.span, f"'...' of '%{r.name}' is in no operand", (), "write the dimensions of the result out")
-    for a in op.attributes:
-        if a.type == "word" and not a.words:
-            report.error("attribute", a.span, f"'{a.name}' admits no word", (), f"write '{a.name}: word in [first, second]'")
-        elif a.type not in (*DTYPES, "dim", "word", "dtype"):
-            meant = WORDS.get(a.type.lower())
-            report.error("attribute", a.span, f"'{a.type}' is no type of an attribute", (),
-                         f"write '{a.name}: {meant}'" if meant else did_you_mean(a.type, [*DTYPES, "dim", "word", "dtype"])
-                         or f"an attribute is a number ('{a.name}: f32'), a size ('dim'), a choice ('word in [a, b]') or a 'dtype'")
-        elif a.type == "word" and isinstance(a.default, Name) and a.default.name not in a.words:
-            report.error("attribute", a.default.span, f"'{a.default.name}' is not one of {', '.join(a.words)}", (), did_you_mean(a.default.name, a.words))
+    check_types(op.attributes, report)
 
 
 def _check_type(t: TensorType, name: str, report: Report) -> None:

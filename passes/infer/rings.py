@@ -27,6 +27,19 @@ def check_rings(operators: Mapping[str, Operator], report: Report) -> None:
                  "break the ring: one of the graphs has to be made of something else")
 
 
+def inner_first(operators: Mapping[str, Operator]) -> list[Operator]:
+    """The graph operators in an order in which each stands behind those that it is made of. There is no ring."""
+    out: dict[str, Operator] = {}
+    left = [o for o in operators.values() if o.graph is not None][::-1]
+    while left:
+        op = left[-1]
+        before = [operators[n.op] for n in _nodes(op) if n.op not in out and operators[n.op].graph is not None]
+        if op.name in out or not before:
+            out.setdefault(op.name, left.pop())
+        left += before if op.name not in out else []
+    return list(out.values())
+
+
 def _nodes(op: Operator) -> list[Node]:
     assert op.graph is not None
     return [n for n in op.graph.nodes if isinstance(n, Node)]

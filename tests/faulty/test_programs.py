@@ -41,6 +41,7 @@ def test_nothing_is_reported(path: Path) -> None:
 @pytest.mark.parametrize("path", FAULTLESS, ids=lambda p: p.stem)
 def test_what_the_passes_make_of_it_is_faultless_too(path: Path) -> None:
     report = Report()
-    module = run_passes(read_program(str(path)), parse_passes("cpu"), report, [VerifyEach()])
-    run_passes(parse(print_module(module), path.name), parse_passes("cpu"), report, [VerifyEach()])
+    module = run_passes(read_program(str(path)), parse_passes("frontend"), report, [VerifyEach()])
+    module = run_passes(parse(print_module(module), path.name), parse_passes("cpu"), report, [VerifyEach()])
+    run_passes(parse(print_module(module), path.name), parse_passes("resolve,infer-types"), report, [VerifyEach()])
     assert [d.text() for d in report.diagnostics] == []
