@@ -20,6 +20,7 @@ COMMANDS = {
     "check": "report everything that is wrong with programs, without running them",
     "fmt": "format programs",
     "explain": "what a diagnostic code means, with a wrong and a right program",
+    "verify": "run hand-written kernels against what they are to compute",
     "inspect": "show a dump of a tensor, or where two dumps differ",
 }
 """The commands and what the help says of them."""

@@ -1,0 +1,60 @@
+"""Run each hand-written kernel of a program against the `compute` beside it, on random and on edge inputs, and report the first difference.
+
+Needs a GPU. Exit status: 0 all agree, 1 one differs, 2 wrong usage, unreadable files, or no GPU.
+"""
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from pipelink_ir.cli import console
+from pipelink_ir.ir.diagnostics import Report, UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="a .plir file")
+    parser.add_argument("--op", metavar="NAME", action="append", default=[], help="this operator alone; may be given several times")
+    parser.add_argument("--target", metavar="TARGET", default="cuda", help="cuda (the default) or cuda:N")
+    parser.add_argument("--runs", metavar="N", type=int, default=20, help="runs for each way to call an operator (default 20)")
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="another seed gives other inputs")
+
+
+def execute(args: argparse.Namespace) -> int:
+    from pipelink_ir.passes.manager import parse_passes, run_passes
+    from pipelink_ir.runtime.sources import read_program
+    from pipelink_ir.runtime.targets import parse_target
+    from pipelink_ir.runtime.verification import Verification, chosen
+    target = parse_target(args.target)
+    emulated = target.name == "cuda-emulated"
+    if target.device is None and not emulated:
+        raise UsageError(f"hand-written kernels run on a GPU: --target is cuda or cuda:N, not '{args.target}'")
+    report = Report()
+    module = run_passes(read_program(args.file), parse_passes("resolve"), report)
+    report.stop_if_failed()
+    work = Verification(chosen(module, args.op), _emulated if emulated else _loader(target.device or 0), args.runs, args.seed)
+    count = 0
+    for done in work.all():
+        count += 1
+        if work.report.failed:
+            break
+        if done.skipped is not None:
+            print(f"@{done.operator}: not compared: {done.skipped}")
+        else:
+            refused = f", {done.refused} inputs that 'compute' refuses" if done.refused else ""
+            print(f"@{done.operator}: agrees in {done.runs} runs, largest error {100 * done.worst:.0f} % of what is allowed{refused}")
+    if not count:
+        print(f"{args.file}: no operator has a kernel")
+    console.report(work.report.diagnostics)
+    return 1 if work.report.failed else 0
+
+
+def _loader(device: int) -> Any:
+    from pipelink_ir.backends.cuda.executable import load
+    from pipelink_ir.backends.cuda.opened import driver
+    driver()  # what is missing is told at once
+    return lambda module, name: load(module, name, {"device": device})
+
+
+def _emulated(module: Any, name: str) -> Any:
+    from pipelink_ir.backends.cuda.emulate.executable import load
+    return load(module, name)
