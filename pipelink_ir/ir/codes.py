@@ -178,7 +178,8 @@ _TEXT: dict[str, tuple[str, str, str]] = {
     ),
     "PL4501": (
         "kernel", "a kernel of the user's own that cannot be used",
-        "`kernel cuda \"file.cu\"` names a file of CUDA and an `extern \"C\" __global__` function in it. The file is compiled behind \"pipelink.cuh\" for every CUDA "
+        "`kernel cuda \"file.cu\"` names a file of CUDA and an `extern \"C\" __global__` function in it. The file is compiled behind \"pipelink.cuh\" "
+        "for every CUDA "
         "target; what the compiler says of it is shown at its own lines. `block` and `grid` are lists of one to three sizes, and may be left out: then the "
         "launch is sized for the device.",
     ),
