@@ -56,10 +56,12 @@ def _mod_float(b: Body, x: Value, y: Value) -> Value:
 
 
 def _floordiv_float(b: Body, x: Value, y: Value) -> Value:
-    """(x - x mod y) / y is an integer up to rounding."""
+    """(x - x mod y) / y is an integer up to rounding; a zero has the sign of x / y."""
     q = b.div(b.sub(x, b.call(f"mod.{KINDS[x.type]}", x, y)), y)
     finite = b.compare("olt", b.fabs(q), b.like(q, inf))
-    return b.select(finite, b.rint(q), b.intrinsic("floor", b.div(x, y)))
+    quotient, whole = b.div(x, y), b.rint(q)
+    whole = b.select(b.compare("oeq", whole, b.like(q, 0.0)), b.intrinsic("copysign", whole, quotient), whole)
+    return b.select(finite, whole, b.intrinsic("floor", quotient))
 
 
 def _roundeven(b: Body, x: Value) -> Value:

@@ -51,6 +51,8 @@ class Expressions:
     names: dict[str, str] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
     bounds: Bounds = field(default_factory=Bounds)
+    wraps: bool = False
+    """Whether what is being written only becomes data: then an index may leave 64 bits."""
 
     def bind(self, name: str, value: Expr) -> None:
         """Remembers between what a value lies."""
@@ -61,6 +63,20 @@ class Expressions:
         """The interval of an integer; an index has at most the size of an array."""
         low, high = self.bounds.of(x)
         return (max(low, -LIMIT), min(high, LIMIT)) if self.kinds.of(x) == "index" else (low, high)
+
+    def address(self, x: Expr, around: int = 0) -> str:
+        """An index, or a bound of a loop, as C++."""
+        wraps, self.wraps = self.wraps, False
+        text = self.text(x, around)
+        self.wraps = wraps
+        return text
+
+    def data(self, x: Expr) -> str:
+        """A value as C++."""
+        wraps, self.wraps = self.wraps, True
+        text = self.text(x)
+        self.wraps = wraps
+        return text
 
     def text(self, x: Expr, around: int = 0) -> str:
         """`x` as C++, in parentheses if it stands beside an operator that binds tighter."""
@@ -95,7 +111,7 @@ class Expressions:
         return place
 
     def _load(self, x: Load) -> Text:
-        element = f"{self.place(x.buffer, x.memory).name}[{self.text(x.index)}]"
+        element = f"{self.place(x.buffer, x.memory).name}[{self.address(x.index)}]"
         if x.memory in (I32, I64, F32, F64, BOOL):
             return element, ATOM
         return f"{C_TYPES[x.dtype.name]}({element})", ATOM
@@ -158,13 +174,19 @@ class Expressions:
             return self._index(x)
         if x.fn not in _WRAPPING:
             return self._call(f"pl::{x.fn}", x.args)
-        found = exact(x.fn, [self.range_of(a) for a in x.args])
-        least, most = full(x.dtype)
-        if found is None or found[0] < least or found[1] > most:
+        if not self._fits(x):
             return self._call(f"pl::{_WRAPPING[x.fn]}", x.args)
         return self._minus(x.args[0]) if x.fn == "neg" else self._infix(x)
 
+    def _fits(self, x: Op) -> bool:
+        """Whether a sum, difference or product cannot leave its type."""
+        found = exact(x.fn, [self.range_of(a) for a in x.args])
+        least, most = full(x.dtype)
+        return found is not None and least <= found[0] and found[1] <= most
+
     def _index(self, x: Op) -> Text:
+        if self.wraps and x.fn in _WRAPPING and not self._fits(x):
+            return self._call(f"pl::{_WRAPPING[x.fn]}", x.args)
         if x.fn == "neg":
             return self._minus(x.args[0])
         if x.fn in _INFIX:
@@ -204,8 +226,8 @@ class Expressions:
     def stored(self, value: Expr, memory: DType) -> str:
         """A value as it is assigned to an element of `memory`."""
         if value.dtype is memory or (memory is BOOL and value.dtype is BOOL):
-            return self.text(value)
-        return f"{memory_type(memory)}({self.text(value)})"
+            return self.data(value)
+        return f"{memory_type(memory)}({self.data(value)})"
 
 
 def _negated(x: Expr) -> Expr | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pipelink_ir.backends.cuda.emit_expr import Expressions, Place, memory_type
-from pipelink_ir.backends.cuda.kinds import C_TYPES, kind_of_dtype, over_symbols
+from pipelink_ir.backends.cuda.kinds import C_TYPES, addressing, kind_of_dtype, over_symbols
 from pipelink_ir.backends.cuda.names import Names
 from pipelink_ir.backends.cuda.target_facts import TargetFacts
 from pipelink_ir.backends.loops.form import Alloc, Assign, Barrier, Block, Combine, Const, Expr, Fail, For, If, Kernel, Let, Op, Ref, Stmt, Store, Var
@@ -47,6 +47,11 @@ class Writer:
     private: list[Space] = field(default_factory=list)
     static_shared: int = 0
     uses_status: bool = False
+    addressing: frozenset[str] = frozenset()
+    """Names of which indices are made."""
+
+    def __post_init__(self) -> None:
+        self.addressing = addressing(self.kernel, self.e.kinds)
 
     def line(self, text: str) -> None:
         self.lines += broken("  " * self.level + text)
@@ -87,10 +92,10 @@ class Writer:
             case Let(name, value):
                 kind = e.kinds.names[name]
                 e.bind(name, value)
-                text = e.text(value)
+                text = e.address(value) if name in self.addressing else e.data(value)
                 self.line(f"const {C_TYPES[kind]} {self.name(name)} = {text};")
             case Var(name, dtype, init):
-                text = e.text(init)
+                text = e.data(init)
                 self.line(f"{C_TYPES[kind_of_dtype(dtype)]} {self.name(name)} = {text};")
             case Assign(name, value):
                 self._assign(name, value)
@@ -99,7 +104,7 @@ class Writer:
             case For():
                 self._for(s)
             case If(cond, then, other):
-                self.line(f"if ({e.text(cond)}) {{")
+                self.line(f"if ({e.data(cond)}) {{")
                 self.block(then)
                 if other:
                     self.line("} else {")
@@ -109,7 +114,7 @@ class Writer:
                 internal_error(f"kernel {self.kernel.name}: scratch '{s.name}' stands outside of every block")
             case Fail(site, values):
                 self.uses_status = True
-                self.line(f"pl::fail({', '.join(['status', str(site), *map(e.text, values)])});")
+                self.line(f"pl::fail({', '.join(['status', str(site), *map(e.data, values)])});")
             case Barrier():
                 self.line(self.facts.barrier)
             case Combine():
@@ -118,13 +123,13 @@ class Writer:
     def _assign(self, name: str, value: Expr) -> None:
         target = self.e.text(Ref(name, value.dtype))
         if isinstance(value, Op) and value.fn in ("+", "-", "*") and value.args[0] == Ref(name, value.dtype) and value.dtype.is_float:
-            self.line(f"{target} {value.fn}= {self.e.text(value.args[1])};")
+            self.line(f"{target} {value.fn}= {self.e.data(value.args[1])};")
         else:
-            self.line(f"{target} = {self.e.text(value)};")
+            self.line(f"{target} = {self.e.data(value)};")
 
     def _store(self, s: Store) -> None:
         place = self.e.place(s.buffer, s.memory)
-        self.line(f"{place.name}[{self.e.text(s.index)}] = {self.e.stored(s.value, s.memory)};")
+        self.line(f"{place.name}[{self.e.address(s.index)}] = {self.e.stored(s.value, s.memory)};")
 
     # ------------------------------------------------------------------------------------------ what one thread does for its block
 

@@ -6,10 +6,10 @@ unless an index bounds it from both sides, as a border does.
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from pipelink_ir.backends.loops.form import Block, Choose, Const, Convert, Expr, For, If, Kernel, Let, Load, Op, Ref, Var
+from pipelink_ir.backends.loops.form import Alloc, Assign, Block, Choose, Const, Convert, Expr, Fail, For, If, Kernel, Let, Load, Op, Ref, Store, Var
 from pipelink_ir.ir.dtypes import BOOL, F32, F64, I32, I64, DType
 
 C_TYPES = {"bool": "bool", "i32": "int", "i64": "i64", "index": "index_t", "f32": "float", "f64": "double"}
@@ -98,6 +98,65 @@ def _block(kinds: Kinds, block: Block) -> None:
         elif isinstance(s, If):
             _block(kinds, s.then)
             _block(kinds, s.other)
+
+
+def addressing(kernel: Kernel, kinds: Kinds) -> frozenset[str]:
+    """The names of which indices, sizes of scratch and bounds of loops are made. They lie below the size of an array, so they cannot leave 64 bits; what only
+    becomes data may, and wraps."""
+    found: set[str] = set()
+    todo = list(_addresses(kernel.body))
+    while todo:
+        x = todo.pop()
+        if isinstance(x, Ref):
+            if x.name not in found:
+                found.add(x.name)
+                todo += [kinds.lets[x.name]] if x.name in kinds.lets else []
+        elif isinstance(x, Op):
+            todo += x.args
+        elif isinstance(x, Choose):
+            todo += (x.cond, x.then, x.other)
+        elif isinstance(x, Convert):
+            todo.append(x.arg)
+    return frozenset(found)
+
+
+def _addresses(block: Block) -> Iterator[Expr]:
+    for s in block:
+        if isinstance(s, For):
+            yield from (s.lo, s.hi, s.step)
+            yield from _addresses(s.body)
+        elif isinstance(s, If):
+            yield from _indices(s.cond)
+            yield from _addresses(s.then)
+            yield from _addresses(s.other)
+        elif isinstance(s, Store):
+            yield s.index
+            yield from (*_indices(s.index), *_indices(s.value))
+        elif isinstance(s, Alloc):
+            yield s.size
+        elif isinstance(s, Let | Assign):
+            yield from _indices(s.value)
+        elif isinstance(s, Var):
+            yield from _indices(s.init)
+        elif isinstance(s, Fail):
+            for x in s.values:
+                yield from _indices(x)
+
+
+def _indices(x: Expr) -> Iterator[Expr]:
+    """The indices of all loads in an expression."""
+    todo = [x]
+    while todo:
+        x = todo.pop()
+        if isinstance(x, Load):
+            yield x.index
+            todo.append(x.index)
+        elif isinstance(x, Op):
+            todo += x.args
+        elif isinstance(x, Choose):
+            todo += (x.cond, x.then, x.other)
+        elif isinstance(x, Convert):
+            todo.append(x.arg)
 
 
 def over_symbols(x: Expr, kernel: Kernel, kinds: Kinds) -> Expr | None:

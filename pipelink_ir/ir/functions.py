@@ -93,6 +93,7 @@ def _floordiv(np: Any, a: Any, b: Any) -> Any:
     # a - mod(a, b) is a multiple of b: its quotient is an integer up to rounding, unless it is so large that every float is one.
     quotient = a / b
     whole = np.round((a - _mod(np, a, b)) / b)
+    whole = np.where(whole == 0, np.copysign(whole, quotient), whole)
     return np.where(np.isfinite(whole) & (np.abs(quotient) < 2.0**52), whole, np.floor(quotient))
 
 

@@ -133,14 +133,7 @@ def _compare(b: _Backends, given: Mapping[str, Array], census: Census) -> None:
         census.add("outcome", "samples excluded for a tie")
         return
     for name, outcome in (("reference", f32), ("cpu", cpu)):
-        _same_fate(name, outcome, strict)
-        if isinstance(strict, dict) and isinstance(outcome, dict):
-            for result in b.results:
-                dtype = DTYPES[result.type.dtype]
-                got = outcome[result.name]
-                if got.dtype != dtype.numpy():
-                    raise Differs(f"{name}: %{result.name} is {got.dtype}, not {dtype}")
-                _inside(name, result.name, scalar.array_from_storage(got, dtype), _stored(strict[result.name], dtype), census if name == "cpu" else None)
+        _like(name, outcome, strict, b.results, census if name == "cpu" else None)
     if loose is not None:
         _same_fate("reference in float64", f64, loose)
         if isinstance(loose, dict) and isinstance(f64, dict):
@@ -148,6 +141,39 @@ def _compare(b: _Backends, given: Mapping[str, Array], census: Census) -> None:
                 _inside("reference in float64", result.name, f64[result.name], loose[result.name], None)
     if isinstance(strict, ExecutionError):
         census.add("outcome", "samples that cannot run")
+
+
+def _like(name: str, outcome: Outcome, strict: Outcome, results: tuple[Operand, ...], census: Census | None) -> None:
+    """What a backend makes of a sample is what it may be."""
+    _same_fate(name, outcome, strict)
+    if isinstance(strict, dict) and isinstance(outcome, dict):
+        for result in results:
+            dtype = DTYPES[result.type.dtype]
+            got = outcome[result.name]
+            if got.dtype != dtype.numpy():
+                raise Differs(f"{name}: %{result.name} is {got.dtype}, not {dtype}")
+            _inside(name, result.name, scalar.array_from_storage(got, dtype), _stored(strict[result.name], dtype), census)
+
+
+def lowered(program: Program) -> tuple[Module, Module]:
+    """A program after inference, and as a backend gets it."""
+    module = parse(program.text, "fuzz.plir")
+    return _passes(program, module, "frontend"), _passes(program, module, "cpu")
+
+
+def check_backend(name: str, run: Callable[[Mapping[str, Array]], dict[str, Array]], program: Program, front: Module, census: Census) -> None:
+    """One more backend, for which `check` is too much: its results alone."""
+    strict_of = enclosure.load(front, front.pipelines[0].name)
+    for sample in program.samples:
+        given = arrays(program, sample)
+        census.add("outcome", "samples")
+        strict = _enclosed(strict_of, given, census)
+        try:
+            outcome = _run(run, given)
+            if strict is not None:
+                _like(name, outcome, strict, front.pipelines[0].results, census)
+        except AssertionError as fault:
+            raise Differs(f"{fault}\nsizes {dict(sample.sizes)}, {sample.palette}, seed {sample.seed}, inputs {_show(given)}\n{program.text}") from None
 
 
 def _stored(z: Array, dtype: DType) -> Array:

@@ -58,10 +58,10 @@ void release(void* piece) {
 }
 
 Atomic::Atomic() {
-  atomics++;
   // A thread that spins waits for another.
   if (++spins > SPINS) fail("threads spin on atomics, and nothing changes");
   if (spins % 1024 == 0) leave(State::ready);
+  atomics++;
 }
 Atomic::~Atomic() { atomics--; }
 void fence(bool grid) { fenced = fenced || grid; }

@@ -376,6 +376,7 @@ PL_DEVICE double mod(double a, double b) {
 PL_DEVICE float floordiv(float a, float b) { return float(PL_MATH(floor)(double(a) / double(b))); }
 PL_DEVICE double floordiv(double a, double b) {
   const double quotient = a / b, whole = PL_MATH(rint)((a - mod(a, b)) / b);
+  if (whole == 0.0) return PL_MATH(copysign)(0.0, quotient);
   return abs(quotient) < 4503599627370496.0 && abs(whole) < inf64() ? whole : PL_MATH(floor)(quotient);
 }
 
