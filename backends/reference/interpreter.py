@@ -344,8 +344,11 @@ class Interpreter(Evaluator):
     def _combine(self, e: Reduce, f: Frame, inner: Frame, axes: list[tuple[Array, Array]], body: Array) -> Array:
         lead = tuple(max(extent(body, k), 1 if inner.mask is None else extent(inner.mask, k)) for k in range(f.rank))
         ranks = None if e.rank is None else np.asarray(self.eval(e.rank, f), np.int64)
-        if ranks is not None:
-            lead = tuple(max(n, extent(ranks, k)) for k, n in enumerate(lead))
+        # The position counts from bounds that may depend on an index that nothing else does.
+        place = _flat_position(e, inner, axes) if e.kind in ("argmax", "argmin", "argnth") else None
+        for a in (ranks, place):
+            if a is not None:
+                lead = tuple(max(n, extent(a, k)) for k, n in enumerate(lead))
 
         def rows(a: Array) -> Array:
             """The reduced axes as one."""
@@ -361,7 +364,7 @@ class Interpreter(Evaluator):
         winner, empty = select_last(e.kind, values, candidates, ranks)
         if values.shape[-1] == 0:
             return self._over_nothing(e, f, np.zeros(lead, dtype), empty)
-        source = values if e.kind == "nth" else rows(_flat_position(e, inner, axes))
+        source = values if place is None else rows(place)
         return self._over_nothing(e, f, np.take_along_axis(source, winner[..., None], axis=-1)[..., 0].astype(dtype), empty)
 
     def _over_nothing(self, e: Reduce, f: Frame, value: Array, empty: Array) -> Array:

@@ -175,3 +175,14 @@ def test_parts_give_the_same(run_op: Op, monkeypatch: pytest.MonkeyPatch, limit:
     wide = a.astype(np.float32).astype(np.float64), b.astype(np.float32).astype(np.float64)
     np.testing.assert_allclose(whole["c"], wide[0] @ wide[1], rtol=1e-6, atol=1e-6)
     np.testing.assert_array_equal(whole["at"], (wide[0] * wide[1].sum(axis=1)).argmax(axis=1))
+
+
+def test_the_place_in_ranges_that_depend_on_an_index_alone(run_op: Op) -> None:
+    """Nothing but the bounds tells the rows apart, and all of them are equally long."""
+    signature = "(%m: tensor<Bxi32>, %v: tensor<Nxf32>) -> (%y: tensor<Bxi32>, %z: tensor<Bxi32>)"
+    body = "%y[b] = argmax[n < %m[b], k < 3](%v[k])\n%z[b] = argnth[n in %m[b]..%m[b] + 2, k < 2](f32(k), -1)"
+    got = run_op(signature, body, sections="where N >= 3", m=[2, 2, 2], v=[1, 3, 2])
+    np.testing.assert_array_equal(got["y"], [1, 1, 1])
+    np.testing.assert_array_equal(got["z"], [3, 3, 3])
+    filtered = run_op(signature, body.replace("k < 3]", "k < 3 where n > 5]"), sections="where N >= 3 semantic { empty = zero }", m=[2, 2, 2], v=[1, 3, 2])
+    np.testing.assert_array_equal(filtered["y"], [0, 0, 0])
