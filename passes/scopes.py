@@ -171,7 +171,11 @@ def _check_reads(nodes: Sequence[Item], owner: Operator | Pipeline, inputs: dict
 
 def _check_edge(edge: Edge, known: set[str], report: Report) -> None:
     if edge.name not in known:
-        report.error("name", edge.span, f"there is no edge '%{edge.name}'", (), did_you_mean(edge.name, known, "%") or listed(known, "edges here are "))
+        # Looking for near names takes its time: of very many mistakes the first ones get it.
+        help = None
+        if len(report.diagnostics) < 100:
+            help = did_you_mean(edge.name, known, "%") or listed(known, "edges here are ")
+        report.error("name", edge.span, f"there is no edge '%{edge.name}'", (), help)
 
 
 def order(nodes: Sequence[Item], made: dict[str, int] | None = None) -> tuple[list[int], list[int]]:

@@ -6,7 +6,7 @@ who waits for the result.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelink_ir.ir.affine import normal
@@ -96,9 +96,7 @@ def _in_compute(op: Operator, result: Operand, operand: Operand) -> Hazard | Non
     for d in items:
         body.setdefault(d.tensor, []).append(d)
     # What holds elements of the operand, directly or through locals.
-    touched = {operand.name}
-    for _ in items:
-        touched |= {d.tensor for d in items if any(r.tensor in touched for r in reads_in(d.value))}
+    touched = _readers(operand.name, items)
     reached: set[str] = set()
     left = [result.name]
     while left:
@@ -119,6 +117,20 @@ def _in_compute(op: Operator, result: Operand, operand: Operand) -> Hazard | Non
             read = next(x for d in body.get(r.name, ()) for x in reads_in(d.value) if x.tensor in touched)
             return Hazard(LATER, read.span)
     return None
+
+
+def _readers(operand: str, items: Sequence[Define]) -> set[str]:
+    """The operand, and every tensor that is computed from it."""
+    readers: dict[str, list[str]] = {}
+    for d in items:
+        for r in reads_in(d.value):
+            readers.setdefault(r.tensor, []).append(d.tensor)
+    out, left = {operand}, [operand]
+    while left:
+        more = [n for n in readers.get(left.pop(), ()) if n not in out]
+        out |= set(more)
+        left += more
+    return out
 
 
 def _reads(e: Expr, summed: bool) -> Iterator[tuple[Read, bool]]:

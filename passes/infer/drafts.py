@@ -1,6 +1,7 @@
 """What an operator defines, before its boxes are known: tensors, their pieces, and the types of all values."""
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -223,27 +224,34 @@ def _add_piece(out: Drafts, name: str, axes: list[DraftAxis], value: Expr, span:
 
 
 def _type_all(out: Drafts) -> None:
-    """Type every value. Locals get their dtype from their pieces, by turns until nothing changes, since they may read each other."""
+    """Type every value. Locals get their dtype from their pieces; a piece that reads a local of unknown dtype waits for it, since they may read each other."""
     scope = out.scope
     typed: dict[int, Expr] = {}
     scope.kept = lambda name: _kept(out, typed, name)
-    pending = [(t, p) for t in out.tensors.values() for p in t.pieces]
-    while pending:
-        rest: list[tuple[Draft, DraftPiece]] = []
-        for t, p in pending:
+    ready = deque((t, p) for t in out.tensors.values() for p in t.pieces)
+    waiting: dict[str, list[tuple[Draft, DraftPiece]]] = {}
+    while True:
+        while ready:
+            t, p = ready.popleft()
             try:
                 typed[id(p)] = _type_piece(out, p)
-            except Unknown:
-                rest.append((t, p))
+            except Unknown as unknown:
+                waiting.setdefault(unknown.name, []).append((t, p))
             except Faulty:
                 t.faulty = True
-        progress = len(rest) < len(pending)
-        for t in out.tensors.values():
-            progress |= _settle_local(out, t, typed, force=not progress)
-        if not progress:
-            _report_untyped(out, rest)
+            if all(id(q) in typed for q in t.pieces) and _settle_local(out, t, typed, force=False):
+                ready += waiting.pop(t.name, [])
+        if not waiting:
             break
-        pending = rest
+        for force in (False, True):
+            settled = [t for t in map(out.tensors.__getitem__, list(waiting)) if _settle_local(out, t, typed, force)]
+            if settled:
+                break
+        for t in settled:
+            ready += waiting.pop(t.name)
+        if not settled:
+            _report_untyped(out, [w for ws in waiting.values() for w in ws])
+            break
     for t in out.tensors.values():
         for p in t.pieces:
             if id(p) in typed and t.dtype is not None:

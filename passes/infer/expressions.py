@@ -52,7 +52,11 @@ class Scope:
 
 
 class Unknown(Exception):
-    """The type depends on a local whose own type is not known yet."""
+    """The type depends on a local, `name`, whose own type is not known yet."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(name)
 
 
 class Faulty(Exception):
@@ -94,7 +98,7 @@ def _type_name(e: Name, scope: Scope) -> Expr:
     if e.name in scope.lets:
         info = scope.tensors[scope.lets[e.name]]
         if info.dtype is None:
-            raise Unknown
+            raise Unknown(scope.lets[e.name])
         return Read(scope.lets[e.name], (), span=e.span, dtype=info.dtype.compute)
     if e.name in scope.scalars:
         return replace(e, dtype=scope.scalars[e.name].compute)
@@ -118,7 +122,7 @@ def _type_read(e: Read, scope: Scope) -> Expr:
               f"write {info.rank} ind{'ices' if info.rank != 1 else 'ex'}")
     indices = tuple(type_index(i, scope) for i in e.indices)
     if info.dtype is None:
-        raise Unknown
+        raise Unknown(e.tensor)
     return replace(e, indices=indices, dtype=info.dtype.compute)
 
 
