@@ -38,6 +38,10 @@ format: $(STAMPS)/dev ## sort imports, repair what ruff can, format the .plir fi
 	$(BIN)/ruff check --fix .
 	$(BIN)/pipelinkc fmt examples/*.plir examples/ops/*.plir pipelink_ir/std/*.plir
 
+.PHONY: mutation
+mutation: $(STAMPS)/dev ## seed faults by hand, one at a time, and see that the tests find each (half an hour; FAULTS="words of their names" for some)
+	$(BIN)/python tests/mutation/seeded.py $(FAULTS)
+
 .PHONY: docs
 docs: $(STAMPS)/docs ## write the generated pages of docs/ anew and render all of them to out/docs
 	@$(BIN)/python docs/build.py

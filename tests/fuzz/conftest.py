@@ -23,6 +23,7 @@ _KEY = "fuzz census"
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("fuzz")
     group.addoption("--fuzz-programs", type=int, default=0, help="generate so many random programs for each area, instead of the fixed ones")
+    group.addoption("--fuzz-unshrunk", action="store_true", help="print the program that fails as it is, without minimising it")
     group.addoption("--fuzz-report", action="store_true", help="print how often each node kind, function, reduction, border and dtype occurred")
 
 
@@ -31,7 +32,7 @@ def profile(request: pytest.FixtureRequest) -> Callable[[int], settings]:
     """The settings for an area: `usual` programs that are always the same, or as many others as the command asks for."""
     def settings_for(usual: int) -> settings:
         asked = request.config.getoption("--fuzz-programs")
-        phases = (Phase.generate, Phase.shrink)
+        phases = (Phase.generate,) if request.config.getoption("--fuzz-unshrunk") else (Phase.generate, Phase.shrink)
         return settings(max_examples=asked or usual, derandomize=not asked, database=None, deadline=None, phases=phases, print_blob=False,
                         suppress_health_check=list(HealthCheck))
     return settings_for
