@@ -21,6 +21,8 @@ from pipelink_ir.ir.diagnostics import UsageError
 from pipelink_ir.ir.dtypes import DType
 
 NOT_READY, OUT_OF_MEMORY = 600, 2
+CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
+"""Attributes of a device that CuPy has no name for."""
 
 _Place = tuple[Any, int, tuple[int, ...]]
 """Who keeps memory alive, where it begins, and its strides in bytes."""
@@ -83,11 +85,16 @@ class CupyDriver:
     def facts(self, device: int) -> DeviceFacts:
         if device not in self._facts:
             pick(device, self._count)
-            p = self._runtime.getDeviceProperties(device)
+            r = self._runtime
+            p = r.getDeviceProperties(device)
             name = p["name"].decode() if isinstance(p["name"], bytes) else str(p["name"])
-            self._facts[device] = DeviceFacts(device, name, 10 * int(p["major"]) + int(p["minor"]), int(p["multiProcessorCount"]),
-                                              int(p["sharedMemPerBlockOptin"]), int(p["maxThreadsPerMultiProcessor"]), int(p["totalGlobalMem"]),
-                                              int(p["l2CacheSize"]))
+
+            def ask(attribute: int) -> int:
+                return int(r.deviceGetAttribute(attribute, device))
+
+            self._facts[device] = DeviceFacts(device, name, 10 * ask(CAPABILITY_MAJOR) + ask(CAPABILITY_MINOR), ask(r.cudaDevAttrMultiProcessorCount),
+                                              ask(r.cudaDevAttrMaxSharedMemoryPerBlockOptin), ask(r.cudaDevAttrMaxThreadsPerMultiProcessor),
+                                              int(p["totalGlobalMem"]), ask(r.cudaDevAttrL2CacheSize))
         return self._facts[device]
 
     def context(self, device: int) -> int:

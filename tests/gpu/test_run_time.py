@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 import subprocess
 import sys
 import threading
