@@ -15,7 +15,9 @@ from pipelink_ir.ir.diagnostics import UsageError
 NAMES = ("c++", "g++", "clang++")
 """What a compiler is called, where CXX names none."""
 
-COMMON = ("-std=c++17", "-fPIC", "-w", "-fno-exceptions", "-fno-sanitize=undefined", "-ffp-contract=off", "-fno-math-errno", "-DPIPELINK_EMULATED")
+COMMON = ("-std=c++17", "-fPIC", "-w", "-fno-exceptions", "-fno-sanitize=undefined", "-ffp-contract=off", "-fno-math-errno", "-fno-threadsafe-statics",
+          "-DPIPELINK_EMULATED")
+"""No contraction, as on the device. g++ guards the initialisation of `static` arrays of classes that need none."""
 
 KERNELS = (*COMMON, "-O0", "-g1", "-fsanitize=thread", "-fsanitize=signed-integer-overflow,shift,integer-divide-by-zero,bounds,float-cast-overflow")
 """Kernels run once, on small arrays: what counts is how long they take to compile, a third as long at -O0. The sanitizers make every access call the
