@@ -8,7 +8,6 @@ import atexit
 import ctypes
 import os
 import threading
-from functools import cache
 
 from pipelink_ir.backends.cpu import jit
 from pipelink_ir.backends.cpu.driver import LINE_WORDS, POOL_LINES, driver_text
@@ -31,9 +30,18 @@ class _Driver:
         self.halt = _VISIT(self.library.address("halt"))
 
 
-@cache
+_made: _Driver | None = None
+_making = threading.Lock()
+
+
 def _driver() -> _Driver:
-    return _Driver()
+    """The only one: threads sit in the code of the first for good, so a second, made at the same moment, must never take its place."""
+    global _made
+    if _made is None:
+        with _making:
+            if _made is None:
+                _made = _Driver()
+    return _made
 
 
 class _Pool:
@@ -82,8 +90,8 @@ def _current() -> _Pool:
 
 def _after_fork() -> None:
     """The child has none of the threads; the old memory may say that a job is going on."""
-    global _pool, _pool_lock
-    _pool, _pool_lock = None, threading.Lock()
+    global _pool, _pool_lock, _making
+    _pool, _pool_lock, _making = None, threading.Lock(), threading.Lock()
 
 
 def start(threads: int) -> int:

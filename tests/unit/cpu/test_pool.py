@@ -158,3 +158,31 @@ def test_a_process_with_workers_ends(how: str, status: int) -> None:
     root = os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3))
     done = subprocess.run([sys.executable, "-c", END, root, how], capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (status, b"2", b"")
+
+
+FIRST = """
+import sys, threading
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+import pipelink_ir
+call = pipelink_ir.compile(
+    "op @f(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { compute { %y[i] = %x[i] + 1 } }\\n"
+    "pipeline @p(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { %y = @f(%x) }\\n")
+together, good = threading.Barrier(8), []
+def run(seed):
+    x = np.full(1000 + seed, seed, np.float32)
+    together.wait()
+    for _ in range(20):
+        good.append(bool((call(x=x).y == seed + 1).all()))
+threads = [threading.Thread(target=run, args=(n,)) for n in range(8)]
+for t in threads: t.start()
+for t in threads: t.join()
+print(len(good), all(good))
+"""
+
+
+def test_the_first_calls_may_come_from_many_threads_at_once() -> None:
+    root = os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3))
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", FIRST, root], capture_output=True, timeout=60, check=False, env={**os.environ, "PIPELINK_NUM_THREADS": "4"})
+        assert (done.returncode, done.stdout.strip(), done.stderr) == (0, b"160 True", b"")
