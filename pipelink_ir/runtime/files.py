@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import io
 import os
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +42,7 @@ def read_arrays(path: str) -> dict[str, Array]:
     data = read_bytes(path)
     try:
         return safetensors_format.decode(data) if kind == ".safetensors" else _read_npz(data)
-    except (ValueError, zipfile.BadZipFile, EOFError, KeyError, RuntimeError, NotImplementedError, OSError) as error:
+    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError, NotImplementedError, OSError) as error:
         raise file_error(shown_path(path), f"is not a {kind} file that can be read: {_one_line(error)}") from None
 
 
@@ -70,7 +72,10 @@ def _read_npz(data: bytes) -> dict[str, Array]:
 
 def _read_npy(file: io.BytesIO) -> Array:
     import numpy as np
-    array = np.lib.format.read_array(file, allow_pickle=False)
+    try:
+        array = np.lib.format.read_array(file, allow_pickle=False)
+    except (TypeError, SyntaxError, tokenize.TokenError) as error:  # what NumPy lets through of a header that is no header
+        raise ValueError(f"its header is not NumPy's: {error}") from None
     # The byte order and the axis order of the file are its own affair: what is handed on is what a program sees.
     return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
 

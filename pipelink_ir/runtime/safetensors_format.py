@@ -50,7 +50,7 @@ def _entry(name: str, entry: Any) -> tuple[str, tuple[int, ...], int, int]:
         return isinstance(values, list) and all(type(v) is int and v >= 0 for v in values)
     if not isinstance(entry, dict) or not whole(entry.get("shape")) or not whole(entry.get("data_offsets")) or len(entry["data_offsets"]) != 2:
         raise ValueError(f"the entry of {name!r} is not complete")
-    if entry.get("dtype") not in NAMES:
+    if not isinstance(entry.get("dtype"), str) or entry["dtype"] not in NAMES:
         raise ValueError(f"{name!r} has the dtype {entry.get('dtype')!r}, which PLIR does not have")
     return entry["dtype"], tuple(entry["shape"]), entry["data_offsets"][0], entry["data_offsets"][1]
 

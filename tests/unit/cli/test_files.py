@@ -140,3 +140,30 @@ def test_an_entry_that_is_no_array(tmp_path: Path) -> None:
 def test_what_is_no_file_of_arrays(path: str) -> None:
     with pytest.raises(ProgramError, match="no file of arrays by name"):
         files.read_arrays(path)
+
+
+def test_a_deflated_entry_that_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, x=np.arange(1000.0))
+    content = bytearray(path.read_bytes())
+    content[60:90] = b"\xff" * 30
+    path.write_bytes(content)
+    with pytest.raises(ProgramError, match=r"is not a \.npz file that can be read"):
+        files.read_arrays(str(path))
+
+
+@pytest.mark.parametrize("header", [b"(" * 100, b"{'descr': '<f4', 'fortran_order': False, 'shape': (True, True)}", b"{'descr': [", b"\x00"])
+def test_a_header_of_npy_that_is_none(tmp_path: Path, header: bytes) -> None:
+    path = tmp_path / "x.npy"
+    header = header.ljust(117) + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + b"\0" * 16)
+    with pytest.raises(ProgramError, match=r"is not a \.npy file that can be read"):
+        files.read_array(str(path))
+
+
+def test_a_dtype_in_safetensors_that_is_no_word(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    header = b'{"x": {"dtype": ["F32"], "shape": [1], "data_offsets": [0, 4]}}'
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 4)
+    with pytest.raises(ProgramError, match=r"'x' has the dtype \['F32'\]"):
+        files.read_arrays(str(path))
