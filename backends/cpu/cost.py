@@ -54,7 +54,7 @@ def sharing(kernel: Kernel, symbols: dict[str, int]) -> Sharing:
 def _number(x: Expr, env: dict[str, int]) -> int | None:
     try:
         return evaluate(x, env)
-    except (KeyError, AssertionError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError):
         return None
 
 

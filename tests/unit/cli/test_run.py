@@ -301,3 +301,13 @@ def test_a_fault_of_the_backend(pipelinkc: Command, tmp_path: Path, scale: Path,
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     assert pipelinkc("run", "pipelinkc-crash.plir", "--in", "x=x.npy", "--target", "reference").out.startswith("%y: f32[2, 3]")
+
+
+def test_optimised_python(tmp_path: Path, write: Any) -> None:
+    """Nothing hangs on `assert`: costs of loops whose bounds are no simple sizes are told without it."""
+    path = write("max.plir", "op @f(%x: tensor<MxKxf32>) -> (%y: tensor<MxKxf32>) {\n  compute {\n    %m[i] = max[k < K](%x[i, k])\n"
+                 "    %y[i, k] = exp(%x[i, k] - %m[i])\n  }\n}\n\npipeline @p(%x: tensor<MxKxf32>) -> (%y: tensor<MxKxf32>) {\n  %y = @f(%x)\n}\n")
+    np.save(tmp_path / "x.npy", np.ones((3, 4), np.float32))
+    done = process("run", path, "--in", f"x={tmp_path / 'x.npy'}", env={"PYTHONOPTIMIZE": "2"})
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"min 1" in done.stdout
