@@ -178,6 +178,12 @@ def _comma(stop: Stop) -> Said | None:
     return None
 
 
+def _outside(stop: Stop) -> Said | None:
+    if stop.text in _SECTIONS and "{" in stop.expected and stop.back().value == ")" and "(" not in stop.expected:
+        return Said(f"'{stop.text}' stands inside the braces", f"write '{{' before it: '… ) {{ {stop.text} …'")
+    return None
+
+
 def _reserved(stop: Stop) -> Said | None:
     token = stop.token
     before = stop.back()
@@ -329,6 +335,6 @@ def _conditional(stop: Stop) -> Said | None:
 
 
 _SLIPS: tuple[Callable[[Stop], Said | None], ...] = (
-    _item_inside, _comma, _equals, _arrow, _chain, _shape, _conditional, _sigil, _read, _plus, _comment, _closing, _reserved, _keyword, _colon,
+    _item_inside, _outside, _comma, _equals, _arrow, _chain, _shape, _conditional, _sigil, _read, _plus, _comment, _closing, _reserved, _keyword, _colon,
     _missing_comma)
 """The first that knows the slip speaks."""

@@ -175,7 +175,7 @@ class _Check:
                 self._without_policy(op, n, b, notes)
             elif policy.settings is None:
                 self.report.error("downgrade", n.op_span, f"'@{written(op.name)}' is unsupported on {b.arch}", [Note("it says so here", policy.span), *notes],
-                                  f"drop the target, or give a policy for {b.arch}")
+                                  f"drop the target, or say what to do there instead: 'downgrade {b.arch} {{ … }}'")
 
     def _without_policy(self, op: Operator, n: Node, b: _Build, notes: list[Note]) -> None:
         name = f"'@{written(op.name)}'"

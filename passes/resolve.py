@@ -13,6 +13,7 @@ Adds: full names of operators; no import is left.
 """
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -118,7 +119,7 @@ class _Loader:
         base = Path(importer).parent if importer and not importer.startswith("<") else Path()
         for folder in (base, *map(Path, self.options.search_paths)):
             candidate = folder / item.file
-            if candidate.is_file():
+            if os.path.isfile(candidate):  # False also for what the system refuses to look up: a name that is too long
                 return candidate
         near = sorted(str(p.relative_to(base)) for p in base.glob("*/*.plir")) + sorted(p.name for p in base.glob("*.plir")) if base.is_dir() else []
         self.report.error("import", item.span, f"there is no file '{item.file}' beside '{Path(importer).name or '.'}'"

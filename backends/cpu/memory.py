@@ -6,6 +6,7 @@ never writes to one that is still in use.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from typing import Any
 
@@ -59,6 +60,8 @@ def _take(size: int) -> Any:
         if blocks:
             _kept -= size
             return blocks.pop()
+    if size > sys.maxsize - ALIGN:  # NumPy would speak of dimensions
+        raise MemoryError(f"{size} bytes cannot be addressed")
     return np.empty(size + ALIGN, np.uint8)
 
 

@@ -5,8 +5,9 @@ import math
 import operator
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from pipelink_ir.ir.dtypes import DTYPES, F64, DType
+from pipelink_ir.ir.dtypes import DTYPES, F64, I64, DType
 from pipelink_ir.ir.nodes import Apply, Cast, Const, Expr, FloatLit, IntLit, Name
 
 Number = int | float | bool
@@ -30,6 +31,19 @@ def evaluate_condition(expr: Expr, env: Mapping[str, Number]) -> bool:
     if not isinstance(value, bool):
         raise CannotEvaluate(f"not a condition: {value!r}")
     return value
+
+
+def leaves_i64(expr: Expr, env: Mapping[str, int]) -> bool:
+    """Whether an integer expression has a part whose value is none of i64, where machine code wraps around. What is not taken in any case is not looked at."""
+    if not isinstance(expr, Apply) or expr.fn in ("and", "or", "not", "select"):
+        return False
+    if any(leaves_i64(a, env) for a in expr.args):
+        return True
+    try:
+        value = _evaluate(replace(expr, dtype=None), env)
+    except CannotEvaluate as fault:
+        return expr.fn == "**" and str(fault).startswith("exponent")
+    return isinstance(value, int) and not I64.lowest <= value <= I64.highest
 
 
 def _evaluate(expr: Expr, env: Mapping[str, Number]) -> Number:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipelink_ir.ir.diagnostics import UsageError, did_you_mean
+from pipelink_ir.ir.dtypes import I64
 from pipelink_ir.ir.nodes import Attribute, Const, Expr, FloatLit, IntLit, Module, Name, Operand, Pipeline
 
 
@@ -40,7 +41,7 @@ def literal(value: Any, attribute: Attribute) -> Expr:
     text = value.strip() if isinstance(value, str) else value
     if isinstance(text, str) and attribute.type not in ("word", "dtype"):
         value = _number(text)
-    if hasattr(value, "item") and not isinstance(value, str):  # a NumPy scalar
+    if hasattr(value, "item") and getattr(value, "size", 0) == 1:  # a NumPy scalar
         value = value.item()
     if attribute.type in ("word", "dtype"):
         if isinstance(value, str):
@@ -49,6 +50,8 @@ def literal(value: Any, attribute: Attribute) -> Expr:
         if isinstance(value, bool):
             return Const("true" if value else "false", span=attribute.span)
     elif isinstance(value, int) and not isinstance(value, bool):
+        if not I64.lowest <= value <= I64.highest:
+            raise UsageError(f"the attribute '{attribute.name}' is given an integer beyond 64 bits")
         return IntLit(value, span=attribute.span)
     elif isinstance(value, float) and attribute.type in ("f8e4m3", "f8e5m2", "bf16", "f16", "f32", "f64"):
         if value != value or value in (float("inf"), float("-inf")):

@@ -17,15 +17,18 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from pipelink_ir.ir.diagnostics import UsageError
 from pipelink_ir.ir.dtypes import DTYPES, DType
 from pipelink_ir.ir.nodes import Module, Pipeline
 from pipelink_ir.passes.ledger import Entry
 from pipelink_ir.runtime import strides as arithmetic
-from pipelink_ir.runtime.demands import demands, in_place
+from pipelink_ir.runtime.demands import computed, demands, in_place
 from pipelink_ir.runtime.matching import Decision, Matching
 from pipelink_ir.runtime.pointers import cell_of, pointer_reader
 from pipelink_ir.runtime.readers import is_torch, read
 from pipelink_ir.runtime.tensor import TensorView
+
+COPIES = ("allow", "refuse")
 
 FORMS = 256
 """Decisions kept by one pipeline."""
@@ -86,6 +89,7 @@ class Binder:
         self.names = tuple(o.name for o in pipeline.inputs)
         asked = next((p for p in contracts.pipelines if p.name == pipeline.name), pipeline)
         self.demands, self.in_place = demands(contracts, asked), in_place(contracts, asked)
+        self.edges = computed(asked)
         dtypes = [DTYPES[o.type.dtype] for o in pipeline.inputs]
         self._array = np.ndarray
         self._slots = tuple(zip(self.names, dtypes, [d.numpy() for d in dtypes], [d.bytes - 1 for d in dtypes], strict=True))
@@ -99,6 +103,8 @@ class Binder:
     def bind(self, given: Mapping[str, Any], origins: Mapping[str, str] | None = None, copies: str | None = None) -> Bound:
         """The arrays bound. Raises `ExecutionError`, as `ContractViolationError` where a contract is violated."""
         copies = copies or self.copies
+        if copies not in COPIES:
+            raise UsageError(f"copies is 'allow' or 'refuse', not {copies!r}")
         if self.look is None:
             last = self._last
             if last is not None and last.copies is copies and last.again(given):
@@ -155,7 +161,7 @@ class Binder:
         return bool(type(array) is self._array and self._address(array) == view.address and array.shape == view.shape and array.strides == view.byte_strides)
 
     def _thorough(self, given: Mapping[str, Any], origins: Mapping[str, str], copies: str) -> Bound:
-        matching = Matching(self.pipeline, self.demands, given, origins, copies, self.devices)
+        matching = Matching(self.pipeline, self.demands, given, origins, copies, self.devices, self.edges)
         try:
             decision = matching.run()
         finally:

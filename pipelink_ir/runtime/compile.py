@@ -246,7 +246,7 @@ class Compiled:
                 self._watched = found, load_module(self.target, found.module, self.pipeline.name, float64=self._float64)
         return self._watched
 
-    def __call__(self, /, *, out: Any = None, copies: str | None = None, asynchronous: bool | None = None, **arrays: Any) -> Any:
+    def __call__(self, /, *unnamed: Any, out: Any = None, copies: str | None = None, asynchronous: bool | None = None, **arrays: Any) -> Any:
         """Check the arrays and run. They are read where they are and never written.
 
         Results are fresh arrays of the caller's, or go to the arrays that `out` gives: a table by name, a list in order, or one array for the only result.
@@ -257,6 +257,8 @@ class Compiled:
             results = again(arrays)
             if results is not None:
                 return results
+        if unnamed:
+            raise UsageError(f"arrays are given by name: {', '.join(f'{o.name}=…' for o in self.inputs)}")
         return self._call(arrays, out, copies, asynchronous)
 
     def _call(self, arrays: dict[str, Any], out: Any, copies: str | None, asynchronous: bool | None) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pipelink_ir.ir.contracts import setting, word
-from pipelink_ir.ir.nodes import Alias, Edge, IntLit, Module, Node, Operator, Pack, Pipeline, Read
+from pipelink_ir.ir.nodes import Alias, Edge, IntLit, Module, Node, Operator, Pack, Pipeline, Read, TensorType
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import deep
 
@@ -116,3 +116,15 @@ def in_place(module: Module, pipeline: Pipeline) -> dict[str, frozenset[str]]:
             if isinstance(taken, Edge) and origin(taken.name) in inputs:
                 allowed.setdefault(edge.name, set()).add(origin(taken.name))
     return {r.name: frozenset(allowed.get(origin(r.name), ())) for r in pipeline.results}
+
+
+def computed(pipeline: Pipeline) -> tuple[tuple[str, TensorType, Span], ...]:
+    """Name, type and place of what a pipeline computes: one of each shape, in its symbols, leaving out what is always small or as large as an input."""
+    given = {o.type.dims for o in pipeline.inputs}
+    found: dict[tuple[object, ...], tuple[str, TensorType, Span]] = {}
+    for node in pipeline.nodes:
+        if isinstance(node, Node):
+            for edge, type in zip(node.results, node.types, strict=False):
+                if type.dims not in given:
+                    found.setdefault((type.dims, type.dtype), (edge.name, type, edge.span))
+    return tuple(found.values())

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from pipelink_ir.ir.diagnostics import About, ContractViolationError, ExecutionError, Note, Report, contract_field, did_you_mean
-from pipelink_ir.ir.dtypes import DTYPES, DType
-from pipelink_ir.ir.nodes import Dots, Name, Operand, Pipeline
+from pipelink_ir.ir.dtypes import DTYPES, I64, DType
+from pipelink_ir.ir.nodes import Dots, Name, Operand, Pipeline, TensorType
 from pipelink_ir.ir.source import Span
 from pipelink_ir.passes.ledger import Entry
 from pipelink_ir.runtime.demands import STRICTNESS, Demand
@@ -43,6 +44,8 @@ class Matching:
     copies: str
     devices: frozenset[str] = frozenset(("cpu",))
     """Where an array may be."""
+    edges: Sequence[tuple[str, TensorType, Span]] = ()
+    """Name, type and place of everything that the pipeline computes, in the symbols of the pipeline."""
     report: Report = field(default_factory=Report)
     views: dict[str, TensorView] = field(default_factory=dict)
     _caller: Span | None = None
@@ -91,15 +94,19 @@ class Matching:
         wanted = [o.name for o in p.inputs]
         for name in given:
             if name not in wanted:
+                if any(name == a.name for a in p.attributes):
+                    self.report.error("input", p.name_span, f"'{name}' is an attribute of '@{p.name}', not an input", self._where(name),
+                                      f"give it when the program is compiled: compile(…, {name}=…)")
+                    continue
                 near = did_you_mean(name, [w for w in wanted if w not in given] or wanted, "%")
                 self.report.error("input", p.name_span, f"'@{p.name}' has no input '%{name}'; {signature(p)}; {_got(given)}", self._where(name),
                                   near or f"leave '{name}' out")
         # One message for one misspelled name: with a near name among the unknown ones, the missing input is what was meant.
-        unknown = [g for g in given if g not in wanted]
+        unknown = [g for g in given if g not in wanted and all(g != a.name for a in p.attributes)]
         for operand in p.inputs:
             if operand.name not in given and did_you_mean(operand.name, unknown) is None:
                 self.report.error("input", operand.span, f"the input '%{operand.name}' is missing; {signature(p)}; {_got(given)}", self._call(),
-                                  f"give an array for '{operand.name}'")
+                                  f"give an array for '{operand.name}' (--in {operand.name}=FILE, {operand.name}=array)")
 
     def _view(self, operand: Operand) -> TensorView | None:
         try:
@@ -211,6 +218,7 @@ class Matching:
                 except CannotEvaluate:
                     continue  # a word
         known = ", ".join(f"{name} = {value}" for name, value in env.items())
+        self._addressable({name: value for name, value in env.items() if type(value) is int}, known)
         for condition in self.pipeline.where:
             try:
                 if evaluate_condition(condition, env):
@@ -220,6 +228,23 @@ class Matching:
                 why = f"cannot be decided for {known}: {fault}"
             about = About("shape", self.pipeline.name, None, print_expr(condition), known)
             self.report.error("input", condition.span, f"'{print_expr(condition)}' {why}", self._call(), "give arrays of other sizes", about)
+
+    def _addressable(self, env: Mapping[str, int], known: str) -> None:
+        """Nothing is larger than addresses reach: beyond that, kernels would compute with sizes that have wrapped around."""
+        from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_int, leaves_i64
+        for name, type, span in self.edges:
+            try:
+                if not any(leaves_i64(d, env) for d in type.dims):
+                    shape = [max(0, evaluate_int(d, env)) for d in type.dims]
+                    if 0 in shape or prod(shape) * DTYPES[type.dtype].bytes <= I64.highest:
+                        continue
+            except CannotEvaluate:
+                continue  # a size that only the data tell
+            from pipelink_ir.grammar.printer import print_type
+            about = About("shape", self.pipeline.name, name, "a size that can be addressed", known)
+            self.report.error("input", span, f"'%{name}' would be larger than memory can be, {print_type(type)} for {known}", self._call(),
+                              "give smaller arrays", about)
+            return
 
     def _contiguity(self) -> tuple[tuple[int, ...], tuple[Entry, ...]]:
         """Which inputs a kernel that takes dense memory needs packed; refused where a contract asks for more than the array is, unless copies are allowed."""
@@ -281,7 +306,9 @@ def dtype_help(wanted: DType, array: Any, have: DType | None = None) -> str:
     if name and have is not None and have.name in ("u8", "u16") and have.bytes == wanted.bytes:
         return f"bit patterns are seen as numbers with '.view({name})'"
     numpy_name = name or f"numpy.{wanted.numpy().name if wanted.name != 'bool' else 'bool_'}"
-    return f"convert it with '.astype({numpy_name})', or let the signature say {have or getattr(array, 'dtype', type(array).__name__)}"
+    if have is None:  # no dtype that a signature could say
+        return f"convert it with '.astype({numpy_name})'" if hasattr(array, "astype") else f"give an array of '{numpy_name}'"
+    return f"convert it with '.astype({numpy_name})', or let the signature say {have}"
 
 
 _TORCH = {"bool": "bool", "u8": "uint8", "i8": "int8", "u16": "uint16", "i16": "int16", "i32": "int32", "i64": "int64", "f16": "float16", "bf16": "bfloat16",

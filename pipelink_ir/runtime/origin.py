@@ -71,10 +71,12 @@ def line_span(path: str, line: int) -> Span:
 
 
 def user_frame() -> FrameType | None:
-    """The innermost frame that is not of this package."""
+    """The innermost frame that is not of this package; None where the command calls, whose user wrote no Python."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
+        if name.startswith("pipelink_ir.cli."):
+            return None
         if name != _OWN and not name.startswith("pipelink_ir."):
             return frame
         frame = frame.f_back

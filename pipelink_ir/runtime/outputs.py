@@ -57,7 +57,8 @@ def by_name(pipeline: Pipeline, out: Any) -> dict[str, Any]:
     if isinstance(out, Mapping):
         for name in out:
             if name not in names:
-                raise UsageError(f"out: '@{pipeline.name}' has no result '%{name}'; {did_you_mean(name, names, '%') or 'its results are ' + ', '.join(names)}")
+                near = did_you_mean(str(name), names, "%")
+                raise UsageError(f"out: '@{pipeline.name}' has no result '%{name}'; {near or 'its results are ' + ', '.join(names)}")
         return dict(out)
     if isinstance(out, list | tuple):
         if len(out) != len(names):

@@ -41,6 +41,9 @@ def read_bytes(path: str) -> bytes:
     except IsADirectoryError:
         raise file_error(path, "this is a folder, not a file") from None
     except OSError as error:
+        if "{" in path:
+            raise file_error(path if len(path) <= 40 else path[:39] + "…", "there is no file of that name",
+                             "is it the text of a program? A text has a line break, at its end at least") from None
         raise file_error(shown_path(path), f"cannot be read: {os_reason(error)}") from None
     except ValueError as error:  # a NUL in a path
         raise file_error(path, f"cannot be read: {error}") from None

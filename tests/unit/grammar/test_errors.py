@@ -142,6 +142,8 @@ CASES = [
     (op("downgrade sm_75 «memory» { }"), "expected 'unsupported' or '{'", ""),
     (pipe("%a, %b = «%x»"), "2 edges", ""),
     ("import «=»", "expected a name or a string", ""),
+    ("op @f(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) «where» N > 2 { compute { %y[n] = %x[n] } }", "stands inside the braces", "{ where"),
+    ("pipeline @p(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) «where» N > 2 { %y = @f(%x) }", "stands inside the braces", "{ where"),
 ]
 
 
