@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
-from pipelink_ir.ir.nodes import Alias, Attribute, Device, Edge, Node, Operator, Pack, Pipeline, Setting
+from pipelink_ir.ir.nodes import Alias, Attribute, Device, Edge, Expr, Node, Operator, Pack, Pipeline, Setting
+from pipelink_ir.ir.walk import reads_in
 
 Lookup = Callable[[Node], tuple[str, Operator] | None]
 Item = Node | Alias
@@ -147,6 +148,9 @@ def _check_reads(nodes: Sequence[Item], owner: Operator | Pipeline, inputs: dict
             _check_edge(edge, known, report)
         for edge in item.after if isinstance(item, Node) else ():
             _check_edge(edge, known, report)
+        # An attribute cannot be data, which is reported later; that nobody reads them is no news then.
+        for setting in item.attrs if isinstance(item, Node) else ():
+            read |= {r.tensor for r in reads_in(setting.value)} if isinstance(setting.value, Expr) else set()
     whose = "pipeline" if isinstance(owner, Pipeline) else "operator"
     for result in owner.results:
         # A result with the name of an input is a second definition, and reported as such.

@@ -7,12 +7,29 @@ from dataclasses import dataclass, replace
 
 from pipelink_ir.ir.affine import normal
 from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
-from pipelink_ir.ir.dtypes import BOOL, DTYPES, DType
-from pipelink_ir.ir.nodes import Attribute, Cast, Const, Expr, FloatLit, IntLit, Items, Name, Operator, Text, Value
+from pipelink_ir.ir.dtypes import BOOL, DTYPES, I64, DType
+from pipelink_ir.ir.nodes import (
+    Apply,
+    Attribute,
+    Axis,
+    Cast,
+    Const,
+    Expr,
+    FloatLit,
+    IntLit,
+    Items,
+    Name,
+    Operator,
+    Range,
+    Read,
+    Reduce,
+    Text,
+    Value,
+)
 from pipelink_ir.ir.scalar import fold, literal
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import rebuild, substitute, walk
-from pipelink_ir.passes.infer.expressions import Faulty, Scope, Unknown, coerce, settle, type_expr, type_index
+from pipelink_ir.passes.infer.expressions import Faulty, Scope, Unknown, coerce, settle, type_expr, type_index, whole
 from pipelink_ir.passes.infer.foreign import WORDS, dtype_help
 
 
@@ -50,6 +67,49 @@ def check_types(attributes: Iterable[Attribute], report: Report) -> None:
                          or f"an attribute is a number ('{a.name}: f32'), a size ('dim'), a choice ('word in [a, b]') or a 'dtype'")
         elif a.type == "word" and isinstance(a.default, Name) and a.default.name not in a.words:
             report.error("attribute", a.default.span, f"'{a.default.name}' is not one of {', '.join(a.words)}", (), did_you_mean(a.default.name, a.words))
+
+
+def check_defaults(op: Operator, report: Report) -> None:
+    """Report defaults that do not fit their attribute. What has none is taken to have any value of its type."""
+    out = Values({}, {}, {}, {})
+    nowhere = Scope({}, {}, {}, {}, report, where=f"the defaults of '@{op.name}'")
+    for a in op.attributes:
+        if a.default is not None:
+            try:
+                _value(op, a, a.default, nowhere, {}, out, True)
+            except (Faulty, Unknown):
+                pass
+        elif a.type == "dim":
+            out.dims[a.name] = Name(a.name, dtype=I64)
+        elif a.type in DTYPES:
+            out.scalars[a.name] = Name(a.name, dtype=DTYPES[a.type].compute)
+
+
+def check_words(op: Operator, report: Report) -> None:
+    """A word is compared with one of its list and nothing else: a misspelled one would silently never be chosen."""
+    words = {a.name: a for a in op.attributes if a.type == "word"}
+    if not words:
+        return
+    declared = [Note(f"'@{op.name}' is declared here", op.signature)]
+    bodies = [i for b in (op.compute, op.gradient) if b is not None for i in b.body]
+    bound = {x.index for i in bodies for x in getattr(i, "axes", ()) if isinstance(x, Axis)}
+    bound |= {r.index for i in bodies for r in walk(i.value) if isinstance(r, Range)}
+    for e in (*op.where, *(i.value for i in bodies)):
+        compared: set[int] = set()
+        for n in walk(e):
+            mine = next((x for x in n.args if isinstance(x, Name) and x.name in words), None) if isinstance(n, Apply) and n.fn in ("==", "!=") else None
+            if mine is None or not isinstance(n, Apply):
+                continue
+            other = n.args[1] if n.args[0] is mine else n.args[0]
+            listed = words[mine.name].words
+            compared |= {id(x) for x in n.args}
+            if not isinstance(other, Name) or (other.name not in listed and other.name not in words):
+                said = f"'{other.name}'" if isinstance(other, Name) else "a value"
+                report.error("attribute", other.span, f"'{mine.name}' is one of {', '.join(listed)}, and never {said}", declared,
+                             (did_you_mean(other.name, listed) if isinstance(other, Name) else None) or f"compare it with one of {', '.join(listed)}")
+        for n in walk(e):
+            if isinstance(n, Name) and n.name in words and n.name not in bound and id(n) not in compared:
+                report.error("attribute", n.span, f"'{n.name}' is a word and has no value", declared, f"compare it, '{n.name} == {words[n.name].words[0]}'")
 
 
 def values_of(op: Operator, given: Mapping[str, Value], scope: Scope, known: Mapping[str, Expr], where: Span, report: Report) -> Values | None:
@@ -95,8 +155,18 @@ def _value(op: Operator, a: Attribute, value: Value, scope: Scope, known: Mappin
         assert name is not None
         (out.words if a.type == "word" else out.dtypes)[a.name] = name
         return
+    read = next((n for n in walk(value) if isinstance(n, Read | Reduce)), None)
+    if read is not None:
+        what = f"'%{read.tensor}' is a tensor" if isinstance(read, Read) else "a reduction is not"
+        report.error("attribute", read.span, f"'{a.name}' is a {a.type} that is known before the data are, {what}", note,
+                     "give a constant, an attribute or a dimension; data are operands")
+        raise Faulty
     inner = _own_scope(op, out, report) if own else scope
     if a.type == "dim":
+        given = type_expr(value, inner)
+        if given.dtype is None or not given.dtype.is_int:
+            report.error("attribute", span, f"'{a.name}' is a dimension, this is {given.dtype}", note, whole(given) or "write an integer, or 'i64(…)'")
+            raise Faulty
         typed = normal(substitute(type_index(value, inner), known if not own else {**out.dims}))
         if isinstance(typed, IntLit) and typed.value < 0:
             report.error("shape", span, f"the dimension '{a.name}' is {typed.value}", note, "a dimension is 0 or more; none is inferred from the others")
@@ -123,7 +193,7 @@ def _scalar(a: Attribute, value: Expr, dtype: DType, scope: Scope, known: Mappin
         report.error("attribute", value.span, f"'{a.name}' is {dtype}, this is {typed.dtype}", note, help)
         raise Faulty
     if dtype.is_int and typed.dtype.is_float:
-        report.error("attribute", value.span, f"'{a.name}' is {dtype}, this is a float", note, f"write an integer, or '{dtype}(…)'")
+        report.error("attribute", value.span, f"'{a.name}' is {dtype}, this is a float", note, whole(typed) or f"write an integer, or '{dtype}(…)'")
         raise Faulty
     if isinstance(typed, IntLit) and dtype.is_int and not dtype.lowest <= typed.value <= dtype.highest:
         report.error("attribute", value.span, f"{typed.value} does not fit in '{a.name}: {dtype}'", note, f"{dtype} holds {dtype.lowest} to {dtype.highest}")

@@ -132,12 +132,12 @@ def type_index(e: Expr, scope: Scope) -> Expr:
     if typed.dtype is FLEX_INT:
         return coerce(typed, I64, scope)
     if typed.dtype is None or not typed.dtype.is_int:
-        _fail(scope, "dtype", e.span, f"an index is an integer, this is {_says(typed.dtype)}", (), _whole(typed) or "write 'i32(floor(…))' to make an integer "
-              "of a float")
+        _fail(scope, "dtype", e.span, f"an index is an integer, this is {_says(typed.dtype)}", (),
+              whole(typed) or "write 'i32(floor(…))' to make an integer of a float")
     return typed if typed.dtype is I64 else Cast("i64", typed, implicit=True, span=e.span, dtype=I64)
 
 
-def _whole(e: Expr) -> str | None:
+def whole(e: Expr) -> str | None:
     """The help for a quotient where an integer is wanted: `/` is a real quotient even of integers."""
     return "'/' is a real quotient; write 'floordiv' for a whole one" if isinstance(e, Apply) and e.fn == "/" else None
 
@@ -452,5 +452,5 @@ def _narrowed(e: Expr, given: DType | None, to: DType) -> str:
     # A float saturates under either cast.
     cast = f"sat_{to.name}" if to.bits < 32 else to.name
     nearest = f"write '{cast}(…)'" if rounds else f"write '{cast}(round(…))' for the nearest, '{cast}(…)' to drop the fraction"
-    whole = _whole(e)
-    return f"{whole}; or {nearest}" if whole else nearest
+    quotient = whole(e)
+    return f"{quotient}; or {nearest}" if quotient else nearest

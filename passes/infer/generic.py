@@ -13,7 +13,7 @@ from pipelink_ir.ir.walk import walk
 from pipelink_ir.passes.contracts.declaration import check_declaration
 from pipelink_ir.passes.contracts.promises import check_promises
 from pipelink_ir.passes.infer.adjoint import check_gradient
-from pipelink_ir.passes.infer.attributes import check_types
+from pipelink_ir.passes.infer.attributes import check_defaults, check_types, check_words
 from pipelink_ir.passes.infer.foreign import dtype_help
 from pipelink_ir.passes.infer.operator import infer_operator, keep_typed
 from pipelink_ir.passes.infer.specialise import Binding, fresh, names_of, specialise
@@ -129,6 +129,9 @@ def _check_signature(op: Operator, report: Report) -> None:
         if dotted and not any(isinstance(d, Dots) for o in op.operands for d in o.type.dims):
             report.error("rank", r.type.span, f"'...' of '%{r.name}' is in no operand", (), "write the dimensions of the result out")
     check_types(op.attributes, report)
+    if all(a.type in (*DTYPES, "dim", "word", "dtype") and (a.words or a.type != "word") for a in op.attributes):
+        check_defaults(op, report)
+        check_words(op, report)
 
 
 def _check_type(t: TensorType, name: str, report: Report) -> None:

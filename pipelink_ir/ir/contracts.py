@@ -143,6 +143,8 @@ def _check_value(op: Operator, section: str, s: Setting, report: Report) -> None
         what = f"is one of {', '.join(expected)}" if len(expected) > 1 else f"can only be '{expected[0]}'"
         report.error(_FIELD_OF_KEY.get(s.key, "attribute"), s.span, f"'{s.key}' {what}, not {describe(s.value)}", (),
                      (did_you_mean(given, expected) if given else None) or f"write '{s.key} = {expected[0]}'")
+    if s.key == "dtypes" and isinstance(s.value, Items) and not s.value.items:
+        report.error("dtype", s.span, "an empty list admits no dtype at all", (), "write 'dtypes = [f16, f32]', or leave the key out")
     if s.key == "dtypes":
         for item in s.value.items if isinstance(s.value, Items) else (s.value,):
             name = word(item)
