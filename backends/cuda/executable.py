@@ -156,13 +156,14 @@ class CudaExecutable:
         recipe = self._recipes.get(shapes)
         if recipe is None or not recipe.plain or self._pid != os.getpid():
             return None
-        try:
-            lane = self._idle.pop()
-        except IndexError:
-            return None
+        with self._lock:
+            lane = next((lane for lane in self._idle if lane.last == stream), None)
+            if lane is None:
+                return None
+            self._idle.remove(lane)
         try:
             instance = lane.instances.get(id(recipe))
-            if instance is None or instance.graph is None or lane.last != stream or lane.held:
+            if instance is None or instance.graph is None or lane.held:
                 return None
             arrays, outputs = [], []
             try:
