@@ -42,7 +42,7 @@ STEPS = (
     Step("check_run", 240, "correctness", "tests/cases by the command, against the results beside them"),
     Step("run_time", 300, "correctness", "tests/gpu/test_run_time.py: arrays, streams, graphs, memory, faults of section F"),
     Step("gpu_tests", 300, "correctness", "the other tests of tests/gpu: numerics, blocks, reported faults, random programs"),
-    Step("fuzz", 400, "correctness", "500 random programs, against the intervals of the reference"),
+    Step("fuzz", 400, "correctness", "2,004 random programs, against the intervals of the reference"),
     Step("overhead", 120, "speed", "host time of a call by launches and by replay, for 1, 10 and 100 kernels, beside a bare launch"),
     Step("soak", 180, "speed", "10,000 calls: alternating sizes and memory, four threads, two streams; memory stays flat"),
     Step("bench", 420, "speed", "the rows of the table, beside PyTorch, torch.compile and CuPy"),

@@ -111,7 +111,7 @@ def gpu_tests() -> None:
 
 
 AREAS = ("pointwise", "stencils", "reductions", "gathers", "recurrences", "graphs")
-PROGRAMS = 504
+PROGRAMS = 2004
 
 
 def _program(item: tuple[str, int]) -> tuple[str, str | None]:
