@@ -14,13 +14,14 @@ PLANNING, SCALARS = "backends/planning.py", "backends/scalars.py"
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault. `own_cache`: it would leave wrong code behind for the others."""
+    """One fault. `own_cache`: it would leave wrong code behind for the others; `suite`: the tests that have to find it, see `seeded.py`."""
 
     name: str
     file: str
     old: str
     new: str
     own_cache: bool = False
+    suite: str = "cpu"
 
 
 FAULTS = [

@@ -22,10 +22,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tests.mutation.cuda_faults import CUDA_FAULTS
 from tests.mutation.faults import FAULTS, Fault
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = ("tests/constructs", "tests/cases", "tests/unit/loops", "tests/unit/cpu", "tests/fuzz")
+SUITES = {
+    "cpu": ("not emulated", ("tests/constructs", "tests/cases", "tests/unit/loops", "tests/unit/cpu", "tests/fuzz")),
+    "cuda": ("emulated", ("tests/unit/cuda_emulated", "tests/cases", "tests/constructs", "tests/unit/test_std.py", "tests/fuzz")),
+}
+"""What has to find a fault: which tests (`-k`) of which folders."""
 TIMEOUT = 900
 
 
@@ -57,10 +62,11 @@ def write(path: Path, text: str) -> None:
         old.unlink()
 
 
-def run_tests(tree: Path, cache: Path) -> tuple[int | None, str, str]:
+def run_tests(tree: Path, cache: Path, suite: str) -> tuple[int | None, str, str]:
     """(exit code, None if it took too long; the first failing test; the end of what was printed)."""
     env = {**os.environ, "PIPELINK_CACHE_DIR": str(cache), "PYTHONPATH": str(tree)}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=line", "--fuzz-unshrunk", "-k", "not emulated", *TESTS]
+    words, tests = SUITES[suite]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=line", "--fuzz-unshrunk", "-k", words, *tests]
     try:
         done = subprocess.run(command, cwd=tree, env=env, capture_output=True, text=True, errors="replace", timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
@@ -79,7 +85,7 @@ def seed(fault: Fault, tree: Path, cache: Path) -> Outcome:
     start = time.monotonic()
     try:
         with tempfile.TemporaryDirectory() as own:
-            code, test, end = run_tests(tree, Path(own) if fault.own_cache else cache)
+            code, test, end = run_tests(tree, Path(own) if fault.own_cache else cache, fault.suite)
     finally:
         write(path, text)
     seconds = time.monotonic() - start
@@ -97,7 +103,7 @@ def record(outcomes: list[Outcome]) -> str:
     found = sum(o.found for o in outcomes)
     lines = ["# Faults seeded by hand", "",
              f"**{found} of {len(outcomes)} found**, {date.today().isoformat()}. `tests/mutation/faults.py` has each as a change of a few characters; `make mutation` seeds them again, one at a time, in a copy of",
-             "the tree, and runs the tests of constructs, cases, loop form, CPU backend and generated programs up to the first that fails.", "",
+             "the tree, and runs the tests up to the first that fails: those of constructs, cases, loop form, CPU backend and generated programs, or those on the emulated GPU.", "",
              "| fault | file | found by |", "|---|---|---|"]
     for o in outcomes:
         test = o.by.replace("tests/constructs/test_constructs.py::", "constructs: ").replace("|", "\\|")
@@ -111,15 +117,16 @@ def main() -> int:
     parser.add_argument("--record", type=Path, help="write the outcome to this file")
     parser.add_argument("--skip-sound", action="store_true", help="do not first assert that the tests pass without a fault")
     args = parser.parse_args()
-    faults = [f for f in FAULTS if not args.words or any(w in f.name for w in args.words)]
+    faults = [f for f in (*FAULTS, *CUDA_FAULTS) if not args.words or any(w in f.name for w in args.words)]
     with tempfile.TemporaryDirectory(prefix="seeded-") as folder:
         tree, cache = Path(folder) / "tree", Path(folder) / "cache"
         copy_tree(tree)
         if not args.skip_sound:
-            code, test, end = run_tests(tree, cache)
-            if code != 0:
-                print(f"the tests fail without any fault: {test or end}")
-                return 2
+            for suite in dict.fromkeys(f.suite for f in faults):
+                code, test, end = run_tests(tree, cache, suite)
+                if code != 0:
+                    print(f"the tests fail without any fault: {test or end}")
+                    return 2
         outcomes = []
         for fault in faults:
             o = seed(fault, tree, cache)
