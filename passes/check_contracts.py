@@ -16,6 +16,7 @@ from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Note, Report
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Alias, Device, Edge, Module, Node, Operator, Pipeline, Setting, Target
+from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.targets import Arch, arch_help, lacks, parse_arch, requirements
 from pipelink_ir.passes.contracts.edges import EdgeCheck, Fact, declared_range, device_name, promises_of
 from pipelink_ir.passes.contracts.paths import NO_PATHS, Paths, inside, leads
@@ -66,6 +67,11 @@ class _Check:
         self._targets()
         for p in self.module.pipelines:
             self._pipeline(p)
+        if not self.module.pipelines:
+            # A file of operators alone: each of them has to be there for every target. Beside a pipeline only those count that it uses.
+            for op in self.module.operators:
+                for b in self.builds:
+                    self._build(op, b, None)
 
     def _targets(self) -> None:
         for t in self.module.targets:
@@ -169,32 +175,35 @@ class _Check:
             if (op.name, b.arch) in self.built or not self._placed(b, device) or leads(paths, b.arch, n):
                 continue
             self.built.add((op.name, b.arch))
-            notes = [Note(f"the target '@{b.declared.name}'", b.declared.span)] if b.declared is not None else []
-            policy = next((d for d in op.downgrades if parse_arch(d.target) == b.arch), None)
-            if policy is None:
-                self._without_policy(op, n, b, notes)
-            elif policy.settings is None:
-                self.report.error("downgrade", n.op_span, f"'@{written(op.name)}' is unsupported on {b.arch}", [Note("it says so here", policy.span), *notes],
-                                  f"drop the target, or say what to do there instead: 'downgrade {b.arch} {{ … }}'")
+            self._build(op, b, n.op_span)
 
-    def _without_policy(self, op: Operator, n: Node, b: _Build, notes: list[Note]) -> None:
+    def _build(self, op: Operator, b: _Build, use: Span | None) -> None:
+        """Report why a target cannot have an operator: where it is used, or where it says so if nobody uses it."""
         name = f"'@{written(op.name)}'"
+        notes = [Note(f"the target '@{b.declared.name}'", b.declared.span)] if b.declared is not None else []
+        policy = next((d for d in op.downgrades if parse_arch(d.target) == b.arch), None)
+        if policy is not None:
+            if policy.settings is None:
+                self.report.error("downgrade", use or policy.span, f"{name} is unsupported on {b.arch}", [Note("it says so here", policy.span), *notes],
+                                  f"drop the target, or say what to do there instead: 'downgrade {b.arch} {{ … }}'")
+            return
         if b.arch.kind != "cuda" and op.compute is None and op.graph is None and op.kernel is not None:
-            self.report.error("arch", n.op_span, f"{name} is a CUDA kernel alone, but is built for {b.arch}", [Note("the kernel", op.kernel.span), *notes],
-                              f"add a 'compute' that says what it means to {name}, or drop the target")
+            self.report.error("arch", use or op.kernel.span, f"{name} is a CUDA kernel alone, but is built for {b.arch}",
+                              [Note("the kernel", op.kernel.span), *notes], f"add a 'compute' that says what it means to {name}, or drop the target")
             return
         found = contracts.setting(op, "compile", "arch")
         needs = requirements(found.setting.value) if found is not None else None
         if found is not None and needs is not None and not any(r.admits(b.arch) for r in needs):
             wanted = contracts.describe(found.setting.value).strip('"')
-            self.report.error("arch", n.op_span, f"{name} needs {wanted}, but is built for {b.arch}", [Note("it asks for it here", found.setting.span), *notes],
+            self.report.error("arch", use or found.setting.span, f"{name} needs {wanted}, but is built for {b.arch}",
+                              [Note("it asks for it here", found.setting.span), *notes],
                               f"add 'downgrade {b.arch} {{ dtype = … }}' to {name}, or drop the target")
             return
         listed = contracts.setting(op, "compile", "library")
         names = contracts.words(listed.setting.value) if listed is not None else []
         missing = [m for m in (lacks(b.arch, w) for w in names) if m is not None]
         if listed is not None and b.arch.kind == "cuda" and names and len(missing) == len(names):
-            self.report.error("library", n.op_span, f"{name} runs on {', '.join(names)} alone, but is built for {b.arch}: {missing[0]}",
+            self.report.error("library", use or listed.setting.span, f"{name} runs on {', '.join(names)} alone, but is built for {b.arch}: {missing[0]}",
                               [Note("its libraries", listed.setting.span), *notes], "add 'generated' to the list, the compiler's own code, or drop the target")
 
 

@@ -152,3 +152,34 @@ def test_every_target_of_the_list_is_checked(pipelinkc: Command, tmp_path: Path)
     assert done.status == 1
     assert [(d["field"], d["line"]) for d in json.loads(done.out)] == [("arch", 7)]
     assert "sm_70" in json.loads(done.out)[0]["message"]
+
+
+OPERATORS = """op @needs(%x: tensor<Nxf16>) -> (%y: tensor<Nxf16>) {
+  compile { arch = ">= sm_80" }
+  compute { %y[n] = %x[n] }
+}
+
+op @refuses(%x: tensor<Nxf16>) -> (%y: tensor<Nxf16>) {
+  downgrade sm_75 unsupported
+  compute { %y[n] = %x[n] }
+}
+
+op @kernel(%x: tensor<Nxf16>) -> (%y: tensor<Nxf16>) {
+  kernel cuda "kernel.cu" { entry = "k", block = [256], grid = [N] }
+}
+"""
+
+
+def test_operators_alone_are_checked_for_each_target(pipelinkc: Command, tmp_path: Path) -> None:
+    """A folder of operators has no pipeline that uses them: each has to be there for every target that is asked for."""
+    (tmp_path / "ops.plir").write_text(OPERATORS)
+    (tmp_path / "kernel.cu").write_text('extern "C" __global__ void k(const void*, void*, const void*) {}\n')
+
+    def found(targets: str) -> list[tuple[str, int, str]]:
+        out = json.loads(pipelinkc("check", "--op-dir", tmp_path, "--target", targets, "--format", "json").out)
+        return [(d["field"], d["line"], d["message"].rpartition(" ")[2]) for d in out]
+
+    assert found("sm_87,sm_90") == []
+    assert found("sm_75,sm_87,sm_90") == [("arch", 2, "sm_75"), ("downgrade", 7, "sm_75")]
+    assert found("cpu") == [("arch", 12, "cpu")]
+    assert json.loads(pipelinkc("check", "--op-dir", tmp_path, "--format", "json").out) == []
