@@ -1,0 +1,53 @@
+"""What the emulated GPU has found, each as a program of its own."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipelink_ir
+from tests.emulated import EMULATED
+
+TARGETS = pytest.mark.parametrize("target", ["reference", "cpu", EMULATED])
+
+
+def _pointwise(operands: str, result: str, value: str) -> str:
+    return (f"op @f({operands}) -> ({result}) {{ compute {{ %y[n] = {value} }} }}\n"
+            f"pipeline @main({operands}) -> ({result}) {{\n  %y = @f({', '.join(o.partition(':')[0] for o in operands.split(', '))})\n}}\n")
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_a_quotient_that_is_rounded_down_to_zero_keeps_its_sign(target: str, dtype: str) -> None:
+    text = _pointwise(f"%a: tensor<Nx{dtype}>, %b: tensor<Nx{dtype}>", f"%y: tensor<Nx{dtype}>", "%a[n] floordiv %b[n]")
+    kind: Any = np.float32 if dtype == "f32" else np.float64
+    a, b = np.array([-0.0756, 0.0756, 0.0, -0.0, 0.5], kind), np.array([-1.5, 1.5, -1.5, 1.5, 1e30], kind)
+    got = np.asarray(pipelink_ir.compile(text, target=target)(a=a, b=b).y)
+    np.testing.assert_array_equal(got, np.floor_divide(a, b))
+    np.testing.assert_array_equal(np.signbit(got), [False, False, True, True, False])
+
+
+@TARGETS
+def test_indices_that_become_data_wrap(target: str) -> None:
+    text = _pointwise("%x: tensor<Nxf32>", "%y: tensor<Nxi64>", "(N + n) ** 31")
+    got = np.asarray(pipelink_ir.compile(text, target=target)(x=np.zeros(9, np.float32)).y)
+    assert got.tolist() == [((9 + n) ** 31 + 2**63) % 2**64 - 2**63 for n in range(9)]
+
+
+@pytest.mark.parametrize("target", [EMULATED])
+def test_a_users_kernel_gets_attributes_that_are_constant_in_the_call(target: str, tmp_path: Path) -> None:
+    """They had become constants of `compute`, and `params` was null."""
+    (tmp_path / "k.cu").write_text('extern "C" __global__ void k(const pipelink::TensorView* x, pipelink::TensorView* y, const float* params) '
+                                   "{ static_cast<float*>(y->data())[threadIdx.x] = params[0] * static_cast<const float*>(x->data())[threadIdx.x]; }\n")
+    (tmp_path / "p.plir").write_text("""op @k(%x: tensor<Nxf32>, gain: f32 = 3.0) -> (%y: tensor<Nxf32>) {
+  kernel cuda "k.cu" { block = [N], grid = [1] }
+  compute { %y[n] = gain * %x[n] }
+}
+pipeline @main(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) {
+  %y = @k(%x)
+}
+""")
+    x = np.arange(5, dtype=np.float32)
+    np.testing.assert_array_equal(np.asarray(pipelink_ir.compile(tmp_path / "p.plir", target=target)(x=x).y), 3 * x)
