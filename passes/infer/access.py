@@ -74,6 +74,8 @@ class Walker:
     shape_of: Callable[[str], Shape]
     need: Callable[[str, int, Expr, Context, Read], None]
     """Called for each index into an axis whose extent is not known yet."""
+    why: Callable[[Expr], list[Note]] = lambda index: []
+    """Notes on why an index runs as far as it does."""
     dims: frozenset[str] = frozenset()
     """The dimensions of the operator."""
     ring: Mapping[str, int] = field(default_factory=dict)
@@ -180,7 +182,7 @@ class Walker:
             runs, help = "", "turn the guard round: it has to hold where the read stands"
         elif isinstance(index, IntLit) and index.value < 0:
             help = f"indices count from {lo}; the last one is '{hi} - 1'"
-        self.report.error("bounds", e.span, f"index {axis}, '{show(index)}', of '%{e.tensor}' {how} '{lo} .. {hi}'{runs}", note, help)
+        self.report.error("bounds", e.span, f"index {axis}, '{show(index)}', of '%{e.tensor}' {how} '{lo} .. {hi}'{runs}", [*note, *self.why(index)], help)
 
 
 def interval(e: Read, dtype_of: Callable[[str], str | None]) -> tuple[int, int] | None:

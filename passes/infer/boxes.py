@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.affine import normal
+from pipelink_ir.ir.diagnostics import Note
 from pipelink_ir.ir.dtypes import BOOL, I64
 from pipelink_ir.ir.nodes import Apply, Expr, IntLit, Name, Range, Read
 from pipelink_ir.ir.prover import Facts
 from pipelink_ir.ir.typed import Border, Group, Piece, Tensor
-from pipelink_ir.ir.walk import reads_in, substitute
+from pipelink_ir.ir.walk import names_in, reads_in, substitute
 from pipelink_ir.passes.infer.access import Bound, Context, Shape, Walker, both, comparison, depends_on_data, interval
 from pipelink_ir.passes.infer.cover import check_pieces
 from pipelink_ir.passes.infer.drafts import Draft, DraftPiece, Drafts, as_index
@@ -45,6 +46,8 @@ class Boxes:
     facts: Facts = field(init=False)
     bounds: dict[str, list[Bound]] = field(default_factory=dict)
     wanted: dict[tuple[str, int], list[tuple[Expr, Expr]]] = field(default_factory=dict)
+    asking: dict[tuple[str, int], Read] = field(default_factory=dict)
+    """The first read of each axis of a local whose extent follows from its readers."""
     done: dict[str, Tensor] = field(default_factory=dict)
     ring: Mapping[str, int] = field(default_factory=dict)
     """The tensors of the present group if it is a recurrence, with the axis that runs in order."""
@@ -213,7 +216,16 @@ class Boxes:
             if c.held.contradictory():
                 return
             raise Inline(name, read)
+        self.asking.setdefault((name, axis), read)
         self.wanted.setdefault((name, axis), []).append(self._clipped(lo, hi, *c.base.bounds(index, self.drafts.scope.dims)))
+
+    def _why(self, index: Expr) -> list[Note]:
+        """Where it comes from that an index of the local being defined runs so far: from the first who reads the local there."""
+        if self.reader is None:
+            return []
+        name, piece = self.reader
+        asking = {a.index: self.asking.get((name, k)) for k, a in enumerate(piece.axes) if a.position is None and a.hi is None}
+        return [Note(f"'{n}' runs as far as '%{name}' is read here", read.span) for n in sorted(names_in(index)) if (read := asking.get(n)) is not None]
 
     def _clipped(self, lo: Expr, hi: Expr, first: Expr | None, last: Expr | None) -> tuple[Expr, Expr]:
         """What guards leave of an index, and no more than there is without them: behind `h == 0` it is 0 .. 1, but not of an empty axis."""
@@ -240,7 +252,8 @@ class Boxes:
             for hole in holes:
                 facts = facts.with_condition(_hole(axes, hole), holds=False)
             self.reader = (t.name, p)
-            walker = Walker(self.drafts.op.name, self.drafts.report, self.generic, self._shape, self._want, frozenset(self.drafts.scope.dims), self.ring)
+            walker = Walker(self.drafts.op.name, self.drafts.report, self.generic, self._shape, self._want, self._why, frozenset(self.drafts.scope.dims),
+                            self.ring)
             value = walker.walk(p.value, Context(facts, facts))
             pieces.append(Piece(tuple(axes), value, holes, p.span))
         self.reader = None

@@ -113,6 +113,10 @@ def check_keys(op: Operator, report: Report) -> None:
                     report.error("attribute", s.key_span, f"'{section.name}' has no key '{s.key}'", (),
                                  (f"it belongs to '{home} {{ … }}'" if home else did_you_mean(s.key, known)) or f"its keys are {', '.join(known)}")
                     continue
+                if scope is not None and (section.name in ("execution", "compile") or s.key in ("dtypes", "empty")):
+                    report.error("attribute", s.key_span, f"'{s.key}' speaks of the whole operator, not of '%{scope}'", (),
+                                 f"write it outside of '%{scope} {{ … }}'")
+                    continue
                 first = seen.setdefault((section.name, scope, s.key), s)
                 if first is not s:
                     report.error("duplicate", s.key_span, f"'{s.key}' is set twice", [Note("first here", first.span)], "keep one of the two")
