@@ -94,7 +94,7 @@ class Enclosure(Interpreter):
         assert e.dtype is not None
         if e.fn == "**" and args[1].dtype.kind == "i":
             return intervals.power(args[0], args[1], e.dtype.compute, self.loose, isinstance(e.args[1], IntLit))
-        return intervals.apply(e.fn, args, e.dtype.compute, self.loose)
+        return intervals.apply(e.fn, args, e.dtype.compute, self.loose, self.typed.exact)
 
     def _from_integers(self, e: Apply, f: Frame) -> Array:
         return super()._apply(e, f)

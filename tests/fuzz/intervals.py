@@ -138,14 +138,15 @@ def tests(fn: str, z: Array) -> tuple[Array, Array]:
 # ------------------------------------------------------------------------------------------------------------------- functions
 
 
-def apply(fn: str, args: Sequence[Array], dtype: DType, loose: bool) -> Array:
-    """A function of floats; `dtype` is f32 or f64."""
+def apply(fn: str, args: Sequence[Array], dtype: DType, loose: bool, exact: bool = False) -> Array:
+    """A function of floats; `dtype` is f32 or f64. `exact`: under `accuracy = exact`."""
     args = [np.asarray(a) for a in args]
     unknown = np.logical_or.reduce(np.broadcast_arrays(*(is_unknown(a) for a in args)))
     nan = np.logical_or.reduce(np.broadcast_arrays(*(is_nan(a) for a in args)))
     single = np.logical_and.reduce(np.broadcast_arrays(*(is_point(a) for a in args)))
     with np.errstate(all="ignore"):
-        out = _between(fn, args, dtype, loose)
+        ulp = 0.0 if exact and fn in ("/", "sqrt") else FUNCTIONS[fn].ulp
+        out = _between(fn, args, dtype, loose, ulp)
         if fn in ("fmin", "fmax"):
             # One may be a NaN or not: then the other is the result, or not.
             nan = np.zeros_like(nan)
@@ -154,7 +155,7 @@ def apply(fn: str, args: Sequence[Array], dtype: DType, loose: bool) -> Array:
         else:
             out = np.where(is_nan(out) & ~nan, UNKNOWN, out)
         out = np.where(nan, complex(np.nan, np.nan), out)
-        out = np.where(single, _at_points(fn, args, dtype, loose), out)
+        out = np.where(single, _at_points(fn, args, dtype, loose, ulp), out)
     return np.where(unknown, UNKNOWN, out)
 
 
@@ -165,9 +166,8 @@ _STAYS_EXACT = ("/", "sqrt", "rsqrt", "exp", "exp2", "log", "log2", "cos", "pow"
 """Functions whose value in float64 is a short number only where it is exactly that number."""
 
 
-def _at_points(fn: str, args: Sequence[Array], dtype: DType, loose: bool) -> Array:
+def _at_points(fn: str, args: Sequence[Array], dtype: DType, loose: bool, ulp: float) -> Array:
     values = [a.real for a in args]
-    ulp = FUNCTIONS[fn].ulp
     if ulp == 0:
         # Exact, or rounded once: what the table computes in the dtype itself.
         near = np.asarray(FUNCTIONS[fn].numpy(np, *(v.astype(dtype.numpy()) for v in values))).astype(np.float64)
@@ -334,11 +334,11 @@ _RULES: dict[str, Callable[..., Ends]] = {
 """The ends of each function, before they are rounded; NaN where nothing can be said."""
 
 
-def _between(fn: str, args: Sequence[Array], dtype: DType, loose: bool) -> Array:
+def _between(fn: str, args: Sequence[Array], dtype: DType, loose: bool, ulp: float) -> Array:
     low, high = _RULES[fn](*args)
     if fn == "logaddexp":
         low, high = _logaddexp_ends(low, high, args, dtype)
-    out = settled(np.asarray(low), np.asarray(high), dtype, loose, FUNCTIONS[fn].ulp)
+    out = settled(np.asarray(low), np.asarray(high), dtype, loose, ulp)
     return _both_zeros(out, args) if fn in _UNSIGNED_ZERO else out
 
 

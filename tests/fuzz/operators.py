@@ -46,6 +46,8 @@ class Op:
     where: list[str] = field(default_factory=list)
     memory: list[str] = field(default_factory=list)
     semantic: list[str] = field(default_factory=list)
+    compile: list[str] = field(default_factory=list)
+    schedule: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
 
     def text(self) -> str:
@@ -53,10 +55,10 @@ class Op:
         out = [f"op @{self.name}({', '.join(params)}) -> ({', '.join(r.declared() for r in self.results)}) {{"]
         if self.where:
             out.append(f"  where {', '.join(self.where)}")
-        if self.memory:
-            out.append(f"  memory {{ {', '.join(self.memory)} }}")
-        if self.semantic:
-            out.append(f"  semantic {{ {', '.join(self.semantic)} }}")
+        for name in ("memory", "semantic", "compile", "schedule"):
+            entries: list[str] = getattr(self, name)
+            if entries:
+                out.append(f"  {name} {{ {', '.join(entries)} }}")
         return "\n".join([*out, "  compute {", *(f"    {line}" for line in self.lines), "  }", "}"])
 
     def call(self, results: Sequence[str], arguments: Sequence[str]) -> str:
@@ -98,13 +100,17 @@ def attributes(tape: Tape) -> list[tuple[str, str, str, str]]:
 SIZES = (0, 1, 1, 2, 2, 3, 3, 4, 5, 6, 7)
 
 
-def samples(tape: Tape, dims: Sequence[str], n: int = 3, least: int = 0, wide: bool = True, stray: bool = False) -> tuple[Sample, ...]:
-    """Calls with sizes from 0 (or `least`) to 7, by chance one dimension large enough for vectors and their tails."""
+def samples(tape: Tape, dims: Sequence[str], n: int = 3, least: int = 0, wide: bool = True, stray: bool = False,
+            large: bool = False) -> tuple[Sample, ...]:
+    """Calls with sizes from 0 (or `least`) to 7, by chance one dimension large enough for vectors and their tails; `large`: by chance all of them together
+    large enough for several threads."""
     out = []
     for _ in range(n):
         sizes = {d: tape.choose([s for s in SIZES if s >= least]) for d in dims}
         if wide and dims and tape.chance(4):
             sizes[tape.choose(dims)] = tape.choose((16, 17, 33, 40))
+        if large and 0 < len(dims) <= 2 and tape.chance(12):
+            sizes = dict(zip(dims, (150, 131) if len(dims) == 2 else (20000,), strict=True))
         palette = tape.choose(("tame", "tame", *PALETTES))
         out.append(Sample(sizes, tape.below(2**16), palette, stray and tape.chance(2)))
     return tuple(out)

@@ -13,8 +13,10 @@ def program(tape: Tape) -> Program:
     op = Op("f", [_operand(tape, f"x{i}", axes) for i in range(tape.between(1, 4))])
     if tape.chance(2):
         op.attrs += attributes(tape)
+    if tape.chance(6):
+        op.compile.append("accuracy = exact")
     write(tape, op, axes)
-    return single(op, samples(tape, sorted({d for o in op.operands for d in o.dims})))
+    return single(op, samples(tape, sorted({d for o in op.operands for d in o.dims}), large=True))
 
 
 def _operand(tape: Tape, name: str, axes: tuple[str, ...]) -> Tensor:

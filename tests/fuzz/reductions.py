@@ -60,7 +60,7 @@ def _axes(tape: Tape) -> Program:
         r = Tensor(f"y{i}", result_dtype(tape, kind, value), kept)
         op.results.append(r)
         op.lines.append(f"{r.at(*(INDEX[d] for d in kept))} = {reduction(tape, kind, over, writer, value)}")
-    return single(op, samples(tape, axes), tags)
+    return single(op, samples(tape, axes, large=True), tags)
 
 
 def _range(tape: Tape, d: str) -> str:

@@ -64,6 +64,9 @@ def _window(tape: Tape) -> Program:
             op.memory.append(f"%{local.name} {{ border = {borders(tape, len(axes), local.dtype, [])} }}")
             if tape.chance(2):
                 left = [f"{i} < {d}" for i, d in zip(left, axes, strict=True)]
+        if tape.chance(3):
+            # Where it lives changes no result.
+            op.schedule.append(f"%{local.name} {{ place = {tape.choose(('buffer', 'inline'))} }}")
         op.lines.append(f"{local.at(*left)} = {writer.text(local.dtype, 2, firm=True)}")
         locals_.append(local)
     for i in range(tape.between(1, 2)):
@@ -71,7 +74,7 @@ def _window(tape: Tape) -> Program:
         op.results.append(r)
         writer = _reader(tape, op, numbers, axes, [*op.operands, *locals_])
         op.lines.append(f"{r.at(*(INDEX[d] for d in axes))} = {writer.stored(r.dtype, 2)}")
-    return single(op, samples(tape, axes))
+    return single(op, samples(tape, axes, large=True))
 
 
 def _declare(tape: Tape, op: Op) -> None:
