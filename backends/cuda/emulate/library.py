@@ -38,6 +38,9 @@ WRITABLE, SHARED, TRACKED = 1, 2, 4
 
 MESSAGE_BYTES = 4096
 
+OF_THE_MACHINE = frozenset(("threadIdx", "blockIdx", "blockDim", "gridDim"))
+"""Variables that the machine tells apart by itself."""
+
 _CACHE = DiskCache("emulated")
 
 
@@ -91,7 +94,8 @@ class Library:
         self._lib.pl_switch_address.restype = ctypes.c_void_p
         self._switch = symbols.value_of(data, "pl_switch")
         self._base = int(self._lib.pl_switch_address()) - self._switch
-        self._statics = [s for s in symbols.statics(data) if "pl_emulated" not in s.name]
+        self._statics = [s for s in symbols.statics(data) if "pl_emulated" not in s.name and s.name not in OF_THE_MACHINE]
+        self._constants = symbols.constants(data)
 
     def launch(self, kernel: str, grid: Sequence[int], block: Sequence[int], shared: int, slots: Sequence[int], regions: Sequence[Region]) -> None:
         """Runs a kernel. `slots` are the addresses of its arguments, as for cuLaunchKernel."""
@@ -117,10 +121,12 @@ class Library:
         return Library._stacks
 
     def _static_regions(self, kernel: str) -> Iterator[_Region]:
-        """Shared memory that the kernel declares or what it calls, and global variables."""
+        """Shared memory that the kernel declares or what it calls, global variables, constants."""
+        for offset, size in self._constants:
+            yield _Region(b"constants", self._base + offset, size, 1, 0)
         for s in self._statics:
             if not s.shared:
-                yield _Region(s.shown.encode(), self._base + s.offset, s.bytes, 1, WRITABLE * s.writable)
+                yield _Region(s.shown.encode(), self._base + s.offset, s.bytes, 1, WRITABLE)
             elif s.kernel in (None, kernel):
                 yield _Region(s.shown.encode(), self._base + s.offset, s.bytes, 1, WRITABLE | SHARED | TRACKED)
 

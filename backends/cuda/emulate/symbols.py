@@ -1,28 +1,29 @@
-"""Static memory of a shared library, by its symbols: what kernels declare `__shared__`, and global variables of users."""
+"""Static memory of a shared library: what kernels declare `__shared__` and global variables of users, by their symbols; and constants."""
 from __future__ import annotations
 
 import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-_OBJECT = 1
+_OBJECT, _PROGRAM, _SYMBOLS = 1, 1, 2
+_WRITE, _ALLOCATED, _CODE = 1, 2, 4
 _LOCAL_OF_C = re.compile(r"_ZZ(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """A variable: its mangled name, where it lies in the library, its size, and whether it may be written."""
+    """A variable that may be written: its mangled name, where it lies in the library, and its size."""
 
     name: str
     offset: int
     bytes: int
-    writable: bool
 
     @property
     def shared(self) -> bool:
         """Whether it is a function's own: then it was declared `__shared__`."""
-        return self.name.startswith("_ZZ") and self.writable
+        return self.name.startswith("_ZZ")
 
     @property
     def kernel(self) -> str | None:
@@ -45,8 +46,15 @@ class Static:
 
 
 def statics(library: bytes) -> list[Static]:
-    """All variables of an ELF library of 64 bits."""
-    return [Static(name, value, size, writable) for name, kind, value, size, writable in _symbols(library) if kind == _OBJECT and size]
+    """All variables of an ELF library of 64 bits that may be written."""
+    sections = _sections(library)
+    return [Static(name, value, size) for name, kind, value, size, section in _symbols(library)
+            if kind == _OBJECT and size and 0 < section < len(sections) and sections[section].flags & _WRITE]
+
+
+def constants(library: bytes) -> list[tuple[int, int]]:
+    """Where constants lie, and how many bytes: most have no symbol."""
+    return [(s.address, s.size) for s in _sections(library) if s.kind == _PROGRAM and s.flags & (_ALLOCATED | _WRITE | _CODE) == _ALLOCATED and s.size]
 
 
 def value_of(library: bytes, symbol: str) -> int:
@@ -54,19 +62,35 @@ def value_of(library: bytes, symbol: str) -> int:
     return next(value for name, _, value, _, _ in _symbols(library) if name == symbol)
 
 
-def _symbols(data: bytes) -> Iterator[tuple[str, int, int, int, bool]]:
-    """Name, type, value, size, and whether the section may be written."""
+class _Section(NamedTuple):
+    """The head of a section."""
+
+    name: int
+    kind: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    align: int
+    entry: int
+
+
+def _sections(data: bytes) -> list[_Section]:
     assert data[:6] == b"\x7fELF\x02\x01", "no ELF library of 64 bits"
     table, = struct.unpack_from("<Q", data, 40)
     size, count = struct.unpack_from("<HH", data, 58)
-    # name, type, flags, address, offset, size, link, info, align, entry
-    sections = [struct.unpack_from("<IIQQQQIIQQ", data, table + size * n) for n in range(count)]
-    for _, kind, _, _, offset, length, link, _, _, entry in sections:
-        if kind != 2:
+    return [_Section(*struct.unpack_from("<IIQQQQIIQQ", data, table + size * n)) for n in range(count)]
+
+
+def _symbols(data: bytes) -> Iterator[tuple[str, int, int, int, int]]:
+    """Name, type, value, size and section of each."""
+    sections = _sections(data)
+    for table in sections:
+        if table.kind != _SYMBOLS:
             continue
-        names = sections[link][4]
-        for at in range(offset, offset + length, entry):
-            name, info, _, section, value, nbytes = struct.unpack_from("<IBBHQQ", data, at)
-            end = data.index(b"\0", names + name)
-            writable = 0 < section < count and bool(sections[section][2] & 1)
-            yield data[names + name:end].decode(), info & 15, value, nbytes, writable
+        names = sections[table.link].offset
+        for at in range(table.offset, table.offset + table.size, table.entry):
+            name, info, _, section, value, size = struct.unpack_from("<IBBHQQ", data, at)
+            yield data[names + name:data.index(b"\0", names + name)].decode(), info & 15, value, size, section

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipelink_ir.backends.cuda.emulate import library, toolchain
-from pipelink_ir.backends.cuda.emulate.symbols import Static, statics
+from pipelink_ir.backends.cuda.emulate.symbols import Static, constants, statics, value_of
 from pipelink_ir.ir.diagnostics import UsageError
 from tests.emulated import NEEDS_COMPILER
 from tests.unit.cuda_emulated.hand import HEAD, frozen, run
@@ -124,11 +124,14 @@ def test_calls_from_several_threads(own_cache: Path) -> None:
 @NEEDS_COMPILER
 def test_symbols_of_a_library(tmp_path: Path) -> None:
     (tmp_path / "a.cpp").write_text("""static int number = 3;
+extern "C" const int table[5] = {1, 2, 3, 4, 5};
 template <typename T> static T of(T x) { static T partial[8]; partial[0] += x; return partial[0]; }
 extern "C" float kernel(float x) { static float tile[16]; tile[1] += x; number++; return tile[1] + of(x) + of(number); }
 """)
     subprocess.run([*toolchain.compiler().command, "-shared", "-fPIC", "a.cpp", "-o", "a.so"], cwd=tmp_path, check=True)
-    found = statics((tmp_path / "a.so").read_bytes())
+    data = (tmp_path / "a.so").read_bytes()
+    found = statics(data)
+    assert any(begin <= value_of(data, "table") and value_of(data, "table") + 20 <= begin + size for begin, size in constants(data))
     shared = [(s.shown, s.kernel, s.bytes) for s in found if s.shared]
     assert sorted(shared, key=str) == [("partial", None, 32), ("partial", None, 32), ("tile", "kernel", 64)]
     assert [s.bytes for s in found if "number" in s.name] == [4]
@@ -136,14 +139,13 @@ extern "C" float kernel(float x) { static float tile[16]; tile[1] += x; number++
 
 def test_names_of_static_variables() -> None:
     def static(name: str) -> Static:
-        return Static(name, 0, 4, True)
+        return Static(name, 0, 4)
 
     assert (static("_ZZ4softE4tile").kernel, static("_ZZ4softE4tile").shown) == ("soft", "tile")
     assert static("_ZZ4softE4tile_0").shown == "tile"
     assert static("_ZZN8pipelinkL13block_combineINS_3SumEdEET0_S2_E7partial").kernel is None
     assert static("_ZZN8pipelinkL13block_combineINS_3SumEdEET0_S2_E7partial").shown == "partial"
     assert not static("_ZL6number").shared
-    assert not Static("_ZZ4softE5table", 0, 4, False).shared
 
 
 def test_the_sanitizers_own_run_times_are_not_linked() -> None:
