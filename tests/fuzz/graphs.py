@@ -2,7 +2,7 @@
 operators with attributes handed on, dimensions by attribute, standard casts and copies, nodes in any order, results that are inputs or one another."""
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.fuzz import pointwise, reductions, stencils
 from tests.fuzz.data import Program
@@ -28,7 +28,7 @@ class Graph:
 
     def pick(self, dims: tuple[str, ...] | None = None, dtypes: tuple[str, ...] = DTYPE_NAMES) -> Tensor | None:
         """An edge of this shape and one of these dtypes, the latest by preference."""
-        found = [e for e in reversed(self.edges) if (dims is None or e.dims == dims) and e.dtype in dtypes]
+        found = [e for e in reversed(self.edges) if (e.dims == dims if dims is not None else "?" not in e.dims) and e.dtype in dtypes]
         if not found:
             return None
         edge = found[min(self.tape.below(4), len(found) - 1)]
@@ -51,9 +51,12 @@ def program(tape: Tape) -> Program:
     inputs = [Tensor("a", tape.choose(FLOATS), ("H", "W")), Tensor("b", tape.choose(DTYPE_NAMES), ("H", "W")), Tensor("r", tape.choose(FLOATS), ("W",))]
     if tape.chance(3):
         inputs.append(Tensor("q", tape.choose(DTYPE_NAMES), ("H",)))
+    if tape.chance(3):
+        # Of unknown length each: that they are equal is found at the call.
+        inputs += [Tensor("v", tape.choose(FLOATS), ("?",)), Tensor("u", inputs[0].dtype, ("?",))]
     g = Graph(tape, inputs, list(inputs))
     for _ in range(tape.between(2, 5)):
-        tape.choose((_pointwise, _generic, _window, _reduction, _stack, _join, _graph, _alias, _standard, _words))(g)
+        tape.choose((_pointwise, _generic, _window, _reduction, _stack, _join, _graph, _alias, _standard, _words, _dynamic, _again))(g)
     return _finish(g)
 
 
@@ -75,7 +78,9 @@ def _finish(g: Graph) -> Program:
     head = f"pipeline @p({', '.join(inputs)}, gain: f32 = 0.75, K: dim = 3) -> ({', '.join(r.declared() for r in renamed)}) {{"
     where = [f"  where {', '.join(g.where)}"] if g.where else []
     text = "\n".join([*g.operators.values(), head, *where, *(f"  {n}" for n in g.nodes), "}", ""])
-    return Program(text, inputs_of(g.inputs), samples(tape, ("H", "W"), wide=tape.chance(2)))
+    inputs_ = [replace(i, dims=tuple({"v": "V", "u": "U"}[i.name] if d == "?" else d for d in i.dims)) for i in inputs_of(g.inputs)]
+    calls = samples(tape, ("H", "W"), wide=tape.chance(2))
+    return Program(text, tuple(inputs_), tuple(replace(c, sizes={**c.sizes, "V": (v := tape.below(6)), "U": v if not tape.chance(4) else 3}) for c in calls))
 
 
 # ------------------------------------------------------------------------------------------------------------------------- nodes
@@ -225,6 +230,46 @@ def _alias(g: Graph) -> None:
     assert e is not None
     made = g.fresh(e.dtype, e.dims)
     g.nodes.append(f"%{made.name} = %{e.name}")
+
+
+def _again(g: Graph) -> None:
+    """A node that computes what another one does."""
+    if not g.nodes or "=" not in g.nodes[-1] or "@" not in g.nodes[-1]:
+        return
+    left, _, call = g.nodes[-1].partition(" = ")
+    before = [e for e in g.edges if f"%{e.name}" in left.split(", ")]
+    made = [g.fresh(e.dtype, e.dims) for e in before]
+    g.nodes.append(f"{', '.join('%' + e.name for e in made)} = {call.partition(' as ')[0]}")
+
+
+def _dynamic(g: Graph) -> None:
+    """Tensors of unknown length: read through a border, reduced over, added to one another."""
+    known = {e.name: e for e in g.inputs if e.dims == ("?",)}
+    if not known:
+        return
+    v, u, row = known["v"], known["u"], g.pick(("W",))
+    assert row is not None
+    g.operators["lookup"] = """op @lookup(%t: tensor<?xT>, %x: tensor<NxU>) -> (%y: tensor<NxT>) {
+  memory { %t { border = wrap } }
+  compute { %y[n] = %t[n + 1] }
+}"""
+    g.operators["total"] = """op @total(%t: tensor<...xKxT>, s: f32 = 0.5) -> (%y: tensor<...xf32>, %n: tensor<...xi32>) {
+  semantic { empty = zero }
+  compute {
+    %y[...] = s * sum[k < K](f32(%t[..., k]))
+    %n[...] = argmin[k < K](%t[..., k])
+  }
+}"""
+    g.read.update((v.name, u.name))
+    form = g.tape.choose(("lookup", "total", "dot"))
+    if form == "lookup":
+        g.node("lookup", [f"%{v.name}", f"%{row.name}"], [(v.dtype, ("W",))])
+    elif form == "total":
+        e = g.tape.choose((v, u, g.edges[0]))
+        g.node("total", [f"%{e.name}"], [("f32", e.dims[:-1]), ("i32", e.dims[:-1])], g.tape.choose(("", "s = gain")))
+    else:
+        g.operators["dot"] = """op @dot(%a: tensor<KxT>, %b: tensor<KxU>) -> (%y: tensor<f64>) { compute { %y = sum[k < K](f64(%a[k]) * f64(%b[k])) } }"""
+        g.node("dot", [f"%{v.name}", f"%{u.name}"], [("f64", ())])
 
 
 def _standard(g: Graph) -> None:
