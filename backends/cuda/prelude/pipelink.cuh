@@ -296,9 +296,9 @@ template <typename A, typename B> PL_DEVICE auto rest(A a, B b) -> decltype(a + 
 #define PL_BINARY(name) \
   PL_DEVICE float name(float x, float y) { return PL_MATH(name##f)(x, y); } \
   PL_DEVICE double name(double x, double y) { return PL_MATH(name)(x, y); }
-PL_UNARY(floor) PL_UNARY(ceil) PL_UNARY(sqrt) PL_UNARY(exp) PL_UNARY(expm1) PL_UNARY(log) PL_UNARY(log2) PL_UNARY(log1p)
+PL_UNARY(floor) PL_UNARY(ceil) PL_UNARY(sqrt) PL_UNARY(exp) PL_UNARY(expm1) PL_UNARY(log) PL_UNARY(log1p)
 PL_UNARY(sin) PL_UNARY(cos) PL_UNARY(tan) PL_UNARY(tanh) PL_UNARY(erf)
-PL_BINARY(pow) PL_BINARY(atan2) PL_BINARY(fmin) PL_BINARY(fmax)
+PL_BINARY(atan2) PL_BINARY(fmin) PL_BINARY(fmax)
 
 PL_DEVICE float abs(float x) { return PL_MATH(fabsf)(x); }
 PL_DEVICE double abs(double x) { return PL_MATH(fabs)(x); }
@@ -306,6 +306,29 @@ PL_DEVICE float round(float x) { return PL_MATH(rintf)(x); }  // half to even
 PL_DEVICE double round(double x) { return PL_MATH(rint)(x); }
 PL_DEVICE float fma(float a, float b, float c) { return PL_MATH(fmaf)(a, b, c); }
 PL_DEVICE double fma(double a, double b, double c) { return PL_MATH(fma)(a, b, c); }
+
+// CUDA's logarithm of f64 is a unit off at some powers of two, where it is a whole number.
+PL_DEVICE float log2(float x) { return PL_MATH(log2f)(x); }
+PL_DEVICE double log2(double x) {
+  const u64 u = bits(x), exponent = u >> 52;
+  if ((u & 0x000fffffffffffffull) == 0 && exponent > 0 && exponent < 0x7ff) return double(int(exponent) - 1023);
+  return PL_MATH(log2)(x);
+}
+// CUDA's power is a unit or two off where a product is exact: 3.0 ** 1.0 is 3, 5.0 ** 2.0 is 25.
+PL_DEVICE float pow(float x, float y) {
+  if (y == 1.0f) return x;
+  if (y == 2.0f) return x * x;
+  if (y == 3.0f) return x * x * x;
+  if (y == -1.0f) return 1.0f / x;
+  return PL_MATH(powf)(x, y);
+}
+PL_DEVICE double pow(double x, double y) {
+  if (y == 1.0) return x;
+  if (y == 2.0) return x * x;
+  if (y == 3.0) return x * x * x;
+  if (y == -1.0) return 1.0 / x;
+  return PL_MATH(pow)(x, y);
+}
 
 // CUDA's is one unit off at some powers of two below the normal numbers: here whole exponents are taken out first, so that they stay exact.
 PL_DEVICE float exp2(float x) {
