@@ -148,7 +148,7 @@ class DeviceBinder(Binder):
         return DeviceBound(bound, host, main, tuple(s for s in others if s != main), foreign)
 
     def _slow(self, given: Mapping[str, Any], origins: Mapping[str, str], copies: str) -> DeviceBound:
-        matching = DeviceMatching(self.pipeline, self.demands, given, origins, copies, self.devices, driver=self.driver, index=self.index)
+        matching = DeviceMatching(self.pipeline, self.demands, given, origins, copies, self.devices, self.edges, driver=self.driver, index=self.index)
         try:
             decision = matching.run()
         finally:
