@@ -16,8 +16,9 @@ from pipelink_ir.backends.artifacts import Artifacts
 from pipelink_ir.backends.cuda import prelude
 from pipelink_ir.backends.cuda.emit import KernelCode, emit_unit
 from pipelink_ir.backends.cuda.emulate.kernels import Unit, units_of
-from pipelink_ir.backends.cuda.emulate.library import Region
+from pipelink_ir.backends.cuda.emulate.library import EmulationFault, Region
 from pipelink_ir.backends.cuda.geometry import Geometry, geometry
+from pipelink_ir.backends.cuda.user_kernel import CODE
 from pipelink_ir.backends.cuda.user_launch import pack_params, user_launch
 from pipelink_ir.backends.loops.form import Buffer, evaluate
 from pipelink_ir.backends.planning import Plan, Planner, Step
@@ -53,7 +54,8 @@ def load(module: Module, pipeline_name: str, options: Options | None = None) -> 
 
 
 class EmulatedExecutable:
-    """A loaded pipeline; see `backends/interface.py`. Whatever a kernel does that no kernel may is an `EmulationFault`."""
+    """A loaded pipeline; see `backends/interface.py`. Whatever an emitted kernel does that no kernel may is an `EmulationFault`; of one that a user wrote it is
+    an `ExecutionError`."""
 
     def __init__(self, pipeline: Pipeline, units: Sequence[Unit], options: Options) -> None:
         self.pipeline, self.options = pipeline, options
@@ -182,7 +184,12 @@ class _Run:
                    Region("params", _address(blocks[-1]), len(params), 1, False, False)]
         library, symbol = unit.kernel(0, False)
         slots = [ctypes.addressof(arguments) + 8 * n for n in range(len(arguments))]
-        library.launch(symbol, launch.grid, launch.block, launch.shared, slots, regions)
+        try:
+            library.launch(symbol, launch.grid, launch.block, launch.shared, slots, regions)
+        except EmulationFault as fault:
+            report = Report()
+            report.error(CODE, unit.user.place, str(fault))
+            raise ExecutionError(report.diagnostics) from None
 
     # ---------------------------------------------------------------------------------------------------------------------- faults
 

@@ -92,9 +92,17 @@ extern "C" __global__ void passed_on(int* y) {
   __syncwarp();
   y[threadIdx.x] = line[threadIdx.x ^ 1];
 }
+extern "C" __global__ void pieces(u8* scratch, i64* at) {
+  pl::Arena common = pl::block_arena(nullptr, scratch, 32), own = pl::thread_arena(scratch, 32, 48);
+  const index_t i = 4 * pl::grid_thread();
+  at[i] = common.take<u8>(3) - scratch;
+  at[i + 1] = reinterpret_cast<u8*>(common.take<i64>(2)) - scratch;
+  at[i + 2] = own.take<u8>(1) - scratch;
+  at[i + 3] = reinterpret_cast<u8*>(own.take<double>(3)) - scratch;
+}
 extern "C" __global__ void wide_index(i64* y, const index_t n) { y[0] = sizeof(index_t) + n; }
 """
-KERNELS = ("transpose", "row_sum", "blur", "lanes", "combine", "counters", "indices", "globals", "passed_on", "wide_index")
+KERNELS = ("transpose", "row_sum", "blur", "lanes", "combine", "counters", "indices", "globals", "passed_on", "pieces", "wide_index")
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +187,15 @@ def test_a_warp_that_waits_for_itself(lib: Any) -> None:
     y = np.zeros(64, np.int32)
     run(lib, "passed_on", 1, 32, y[:32], shared=128)
     np.testing.assert_array_equal(y[:32], np.arange(32) ^ 1)
+
+
+def test_pieces_of_scratch(lib: Any) -> None:
+    """First those of all blocks, then those of all threads; each begins at a multiple of 16."""
+    at = np.zeros((2, 3, 4), np.int64)
+    run(lib, "pieces", 2, 3, np.zeros(16, np.uint8), at)
+    block, thread = np.arange(2)[:, None], np.arange(3)[None]
+    own = 2 * 32 + 48 * (3 * block + thread)
+    np.testing.assert_array_equal(at, np.stack(np.broadcast_arrays(32 * block, 32 * block + 16, own, own + 16), -1))
 
 
 def test_indices_of_64_bits() -> None:

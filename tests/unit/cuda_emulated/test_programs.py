@@ -10,7 +10,6 @@ import pytest
 
 from pipelink_ir.backends.cuda.emulate import kernels
 from pipelink_ir.backends.cuda.emulate.executable import EmulatedExecutable, Options, load
-from pipelink_ir.backends.cuda.emulate.library import EmulationFault
 from pipelink_ir.ir.diagnostics import ExecutionError
 from pipelink_ir.runtime.compile import read
 from tests.emulated import lowered, prepare
@@ -174,7 +173,7 @@ def test_a_kernel_of_a_user_with_attributes_and_a_header(tmp_path: Path, launch:
 ])
 def test_a_kernel_of_a_user_that_is_wrong(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in SCALE_CU
-    with pytest.raises(EmulationFault, match=message):
+    with pytest.raises(ExecutionError, match=message):
         _user(tmp_path, SCALE_CU.replace(old, new))({"x": np.ones((7, 11), np.float32)})
 
 
