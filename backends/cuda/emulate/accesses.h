@@ -14,6 +14,8 @@
 
 namespace pl_emulated {
 
+static constexpr u64 MOST_CELLS = 1 << 26;
+
 static u64 position(Address at) {
   u64 low = 0, high = known_count;
   while (low < high) {
@@ -29,7 +31,9 @@ static void add(const Region& r) {
   const u64 at = position(r.begin);
   memmove(known + at + 1, known + at, (known_count - at) * sizeof(Known));
   Cell* cells = nullptr;
-  if (r.flags & TRACKED) cells = static_cast<Cell*>(calloc((r.bytes + r.element - 1) / r.element + 1, sizeof(Cell)));
+  // Of very large memory nothing is noted: cells take many times as much.
+  const u64 count = (r.bytes + r.element - 1) / r.element + 1;
+  if ((r.flags & TRACKED) && count < MOST_CELLS) cells = static_cast<Cell*>(calloc(count, sizeof(Cell)));
   known[at] = {r, cells};
   known_count++;
 }
