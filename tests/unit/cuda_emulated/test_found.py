@@ -51,3 +51,16 @@ pipeline @main(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) {
 """)
     x = np.arange(5, dtype=np.float32)
     np.testing.assert_array_equal(np.asarray(pipelink_ir.compile(tmp_path / "p.plir", target=target)(x=x).y), 3 * x)
+
+
+@TARGETS
+@pytest.mark.parametrize(("dtype", "digits"), [("f16", 11), ("bf16", 8), ("f8e5m2", 3), ("f8e4m3", 4)])
+def test_an_i64_becomes_a_narrow_float_in_one_rounding(target: str, dtype: str, digits: int) -> None:
+    """Half a step and a little more: a double would keep the half alone, and round that to even."""
+    text = _pointwise("%x: tensor<Nxi64>", f"%y: tensor<Nx{dtype}>", f"{dtype}(%x[n])")
+    # Numbers that a double cannot hold are beyond the range of all but bf16; the others round the integers that they have.
+    power = 62 if dtype == "bf16" else digits + 3 if dtype != "f8e4m3" else digits + 2
+    step = 1 << (power - digits + 1)
+    x = np.array([(1 << power) + step // 2 + d for d in (-1, 0, 1)], np.int64)
+    got = np.asarray(pipelink_ir.compile(text, target=target)(x=x).y).astype(np.float64)
+    assert got.tolist() == [float(1 << power), float(1 << power), float((1 << power) + step)]
