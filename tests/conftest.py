@@ -1,13 +1,40 @@
-"""What all tests share: goldens, which `--update-golden` writes anew."""
+"""What all tests share: goldens, which `--update-golden` writes anew, and memory that is never clean."""
 from __future__ import annotations
 
+import ctypes
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
+DIRT = 0xFE
+"""A byte that makes neither a small number nor a zero of any dtype."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def dirty_memory() -> Iterator[None]:
+    """Fresh memory of the CPU backend holds neither zeros nor the right values that another backend left there: an element that no kernel writes is seen."""
+    memory = importlib.import_module("pipelink_ir.backends.cpu.memory")
+    executable = importlib.import_module("pipelink_ir.backends.cpu.executable")
+    take, new_array = memory._take, memory.new_array
+
+    def dirty_take(size: int) -> Any:
+        block = take(size)
+        block.fill(DIRT)
+        return block
+
+    def dirty_array(shape: tuple[int, ...], dtype: Any) -> tuple[Any, int]:
+        array, address = new_array(shape, dtype)
+        ctypes.memset(address, DIRT, array.nbytes)
+        return array, address
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "_take", dirty_take)
+        patch.setattr(executable, "new_array", dirty_array)
+        yield
 
 
 def _gpu_missing() -> str | None:

@@ -28,7 +28,7 @@ FAULTS = [
     # ------------------------------------------------------------------------------------------------------------------ conversions
     Fault("bf16, f16 and f8 round ties away from zero", CONVERT, "b.const(kind, (1 << (drop - 1)) - 1)), odd), drop)", "b.const(kind, 1 << (drop - 1))), b.const(kind, 0)), drop)"),
     Fault("f64 becomes f16 by way of f32", CONVERT, 'b.convert("bitcast", b.call("narrow.f16.f64", v), "half")', 'b.convert("fptrunc", b.convert("fptrunc", v, "float"), "half")'),
-    Fault("i64 becomes bf16 and f16 by way of f64", CONVERT, 'narrow_float(b, b.call("odd.f64.i64", v), to)', 'narrow_float(b, _to_float(b, v, "double"), to)'),
+    Fault("i64 becomes bf16 by way of f64", CONVERT, 'narrow_float(b, b.call("odd.f64.i64", v), to)', 'narrow_float(b, _to_float(b, v, "double"), to)'),
     Fault("a NaN of a narrow float becomes infinity", CONVERT, "b.const(kind, form.nan), pattern)", "b.const(kind, form.overflow), pattern)"),
     Fault("infinity of f8e5m2 is read as a number", CONVERT, 'value = b.select(b.compare("ugt", magnitude, b.const("i32", form.highest)), special, value)', 'value = b.select(b.compare("ugt", magnitude, b.const("i32", form.nan)), special, value)'),
     Fault("floats saturate one above the lowest integer", CONVERT, "low, high = float(to.lowest), float(to.highest)", "low, high = float(to.lowest + 1), float(to.highest)"),
