@@ -260,6 +260,11 @@ def _mod(a: Array, b: Array) -> Ends:
     return _unless(np.isnan(low) | np.isnan(high) | has_infinity(a) | has_infinity(b), (rest_low, rest_high))
 
 
+def _sign(x: Array) -> Array:
+    """A zero keeps its sign, as the language has it; NumPy drops it."""
+    return np.where(x == 0, x, np.sign(x))
+
+
 def _abs(a: Array) -> Ends:
     low, high = np.abs(a.real), np.abs(a.imag)
     return np.where(has_zero(a), 0.0, np.minimum(low, high)), np.maximum(low, high)
@@ -324,7 +329,7 @@ _RULES: dict[str, Callable[..., Ends]] = {
     "min": lambda a, b: (np.minimum(a.real, b.real), np.minimum(a.imag, b.imag)), "max": lambda a, b: (np.maximum(a.real, b.real), np.maximum(a.imag, b.imag)),
     "fmin": lambda a, b: (np.fmin(a.real, b.real), np.fmin(a.imag, b.imag)), "fmax": lambda a, b: (np.fmax(a.real, b.real), np.fmax(a.imag, b.imag)),
     "clamp": lambda a, b, c: (np.minimum(np.maximum(a.real, b.real), c.real), np.minimum(np.maximum(a.imag, b.imag), c.imag)),
-    "abs": _abs, "sign": lambda a: (np.sign(a.real), np.sign(a.imag)), "floor": lambda a: (np.floor(a.real), np.floor(a.imag)),
+    "abs": _abs, "sign": lambda a: (_sign(a.real), _sign(a.imag)), "floor": lambda a: (np.floor(a.real), np.floor(a.imag)),
     "ceil": lambda a: (np.ceil(a.real), np.ceil(a.imag)), "round": lambda a: (np.rint(a.real), np.rint(a.imag)),
     "sqrt": _from_zero(np.sqrt), "rsqrt": _rsqrt, "exp": _monotone(np.exp), "exp2": _monotone(np.exp2), "expm1": _monotone(np.expm1),
     "log": _from_zero(np.log), "log2": _from_zero(np.log2), "log1p": _from_zero(np.log1p), "logaddexp": _monotone(np.logaddexp),
