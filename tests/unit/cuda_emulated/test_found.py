@@ -64,3 +64,31 @@ def test_an_i64_becomes_a_narrow_float_in_one_rounding(target: str, dtype: str, 
     x = np.array([(1 << power) + step // 2 + d for d in (-1, 0, 1)], np.int64)
     got = np.asarray(pipelink_ir.compile(text, target=target)(x=x).y).astype(np.float64)
     assert got.tolist() == [float(1 << power), float(1 << power), float((1 << power) + step)]
+
+
+# ------------------------------------------------------------------------------------------- what seeded faults showed to be untested
+
+
+@TARGETS
+@pytest.mark.parametrize(("dtype", "bits"), [("u8", 8), ("i8", 8), ("u16", 16), ("i16", 16)])
+def test_an_integer_wraps_inside_an_expression(target: str, dtype: str, bits: int) -> None:
+    text = _pointwise("%x: tensor<Nxi32>", "%y: tensor<Nxi32>", f"{dtype}(3 * %x[n]) + {dtype}(f32(%x[n])) * 100000")
+    x = np.array([0, 1, -1, 100, 127, 128, 255, 256, 40_000, 65_535, 65_536, -70_000], np.int32)
+    low, high = (0, 2**bits - 1) if dtype[0] == "u" else (-2**(bits - 1), 2**(bits - 1) - 1)
+
+    def wrapped(v: int) -> int:
+        return (v - low) % 2**bits + low
+
+    want = [((wrapped(3 * v) + min(max(v, low), high) * 100_000) + 2**31) % 2**32 - 2**31 for v in x.tolist()]
+    assert np.asarray(pipelink_ir.compile(text, target=target)(x=x).y).tolist() == want
+
+
+@TARGETS
+def test_more_operands_than_a_kernel_has_parameters(target: str) -> None:
+    """Their addresses go through a table."""
+    names = [f"a{n}" for n in range(520)]
+    operands = ", ".join(f"%{n}: tensor<Nxf32>" for n in names)
+    text = _pointwise(operands, "%y: tensor<Nxf32>", " + ".join(f"%{n}[n]" for n in names))
+    arrays = {n: np.array([k, 2 * k, 1], np.float32) for k, n in enumerate(names)}
+    got = np.asarray(pipelink_ir.compile(text, target=target)(**arrays).y)
+    assert got.tolist() == [520 * 519 / 2, 520 * 519, 520]

@@ -127,9 +127,9 @@ pipeline @main(%x: tensor<Nxi16>) -> (%y: tensor<Nxi16>, %z: tensor<Nxf16>) {
 
 # ------------------------------------------------------------------------------------------------------------------- kernels of users
 
-SCALE = """op @scale(%x: tensor<HxWxf32>, k: f32 = 1.0, shift: i32 = 0, invert: bool = false) -> (%y: tensor<WxHxf32>, %n: tensor<1xi64>) {
+SCALE = """op @scale(%x: tensor<HxWxf32>, invert: bool = false, k: f64 = 1.0, shift: i32 = 0) -> (%y: tensor<WxHxf32>, %n: tensor<1xi64>) {
   kernel cuda "scale.cu" { entry = "scale"BLOCK GRID }
-  compute { %y[w, h] = select(invert, -1, 1) * (k * %x[h, w] + shift)
+  compute { %y[w, h] = f32(select(invert, -1, 1) * (k * %x[h, w] + shift))
             %n[i] = i64(H * W) }
 }
 pipeline @main(%x: tensor<HxWxf32>) -> (%y: tensor<WxHxf32>, %n: tensor<1xi64>) {
@@ -138,7 +138,7 @@ pipeline @main(%x: tensor<HxWxf32>) -> (%y: tensor<WxHxf32>, %n: tensor<1xi64>) 
 """
 SCALE_CU = """#include "pipelink.cuh"
 #include "own.h"
-struct Params { float k; int shift; bool invert; };
+struct Params { bool invert; double k; int shift; };
 extern "C" __global__ void scale(const pipelink::TensorView* x, pipelink::TensorView* y, pipelink::TensorView* n, const Params* params) {
   const long long H = x->shape()[0], W = x->shape()[1];
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < x->num_elements(); i += (long long)gridDim.x * blockDim.x) {
