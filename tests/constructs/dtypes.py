@@ -134,6 +134,8 @@ CASES = [
           {"x": [3, 2, 1], "d": [49, 7, 21]}, {"a": [2, 3, 6], "b": [3, 2, 1], "c": [7, 1, 3], "e": [8, 4, 2], "f": [3, 2, 1]}),
     arith("accuracy = exact", "accuracy = exact", "%a: tensor<Nxf32>, %c: tensor<Nxf32> -> %z: tensor<Nxf32>, %q: tensor<Nxf32>, %r: tensor<Nxf32>", "%z[n] = %a[n] * %a[n] - %c[n] %q[n] = %a[n] / %c[n] %r[n] = sqrt(%a[n])", {"a": [1.000244140625] * 9, "c": [1.00048828125] * 9},
           {"z": [0] * 9, "q": [F32(1.000244140625) / F32(1.00048828125)] * 9, "r": [np.sqrt(F32(1.000244140625))] * 9}, "compile { accuracy = exact }"),
+    arith("accuracy = exact in a product of matrices", "accuracy = exact", "%x: tensor<MxKxf32>, %w: tensor<KxNxf32> -> %y: tensor<MxNxf32>", "%y[m, n] = sum[k < K](%x[m, k] * %w[k, n])", {"x": [[1, 1.000244140625]], "w": [[-1.00048828125] * 20, [1.000244140625] * 20]}, {"y": [[0] * 20]},
+          "compile { accuracy = exact }"),
     arith("fast_math", "fast_math", "%a: tensor<Nxf32> -> %y: tensor<Nxf32>, %z: tensor<Nxf32>", "%y[n] = select(isnan(%a[n]), 0, %a[n] / 3) %z[n] = exp(%a[n])", {"a": [nan, 1, 9]}, {"y": [0, 1 / 3, 3], "z": [nan, np.exp(1.0), np.exp(9.0)]}, "compile { fast_math = true }", ulp=40),
     Case("edges round to their dtype", "edges round to their dtype",
          program("op @square(%x: tensor<NxT>) -> (%y: tensor<NxT>) { compute { %y[n] = %x[n] * %x[n] } }\nop @third(%x: tensor<NxT>) -> (%y: tensor<Nxf32>) { compute { %y[n] = %x[n] / 4 } }",

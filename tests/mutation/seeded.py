@@ -1,8 +1,8 @@
 """Seeds faults by hand, one at a time, in a copy of the tree, and asks the tests whether they see each.
 
-    make mutation                                   all of them; about half an hour on two cores
+    make mutation                                   all of them; about half an hour on two cores for each suite
     python tests/mutation/seeded.py reflect wrap    those with these words in their names
-    python tests/mutation/seeded.py --record docs/decisions/seeded-faults.md
+    python tests/mutation/seeded.py --suite cpu --record docs/decisions/seeded-faults.md
 
 Exit code 0 if every fault is found. A run of the tests that stops for another reason than a failing test (nothing collected, a broken import) does not count.
 """
@@ -115,9 +115,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("words", nargs="*", help="only faults with one of these words in their names")
     parser.add_argument("--record", type=Path, help="write the outcome to this file")
+    parser.add_argument("--suite", choices=SUITES, help="only faults for these tests")
     parser.add_argument("--skip-sound", action="store_true", help="do not first assert that the tests pass without a fault")
     args = parser.parse_args()
-    faults = [f for f in (*FAULTS, *CUDA_FAULTS) if not args.words or any(w in f.name for w in args.words)]
+    faults = [f for f in (*FAULTS, *CUDA_FAULTS) if args.suite in (None, f.suite) and (not args.words or any(w in f.name for w in args.words))]
     with tempfile.TemporaryDirectory(prefix="seeded-") as folder:
         tree, cache = Path(folder) / "tree", Path(folder) / "cache"
         copy_tree(tree)
