@@ -235,15 +235,21 @@ def _divide(a: Array, b: Array) -> Ends:
     return _unless(has_zero(b), _corners(np.divide, (a, b)))
 
 
-def _floordiv(a: Array, b: Array) -> Ends:
+def _quotient(a: Array, b: Array) -> Ends:
+    """The ends of a quotient and a little more: rounded, they may have reached an integer that the quotient does not."""
     low, high = _divide(a, b)
+    return low - np.abs(low) * 2.0**-52, high + np.abs(high) * 2.0**-52
+
+
+def _floordiv(a: Array, b: Array) -> Ends:
+    low, high = _quotient(a, b)
     return np.floor(low), np.floor(high)
 
 
 def _ceildiv(a: Array, b: Array) -> Ends:
-    low, high = _divide(a, b)
-    # The table writes it as a sum: its zero is positive.
-    return np.ceil(low) + 0.0, np.ceil(high) + 0.0
+    low, high = _quotient(a, b)
+    # The table writes it as a sum: its zero is positive, and what is left over of an infinite divisor counts.
+    return _unless(has_infinity(a) | has_infinity(b), (np.ceil(low) + 0.0, np.ceil(high) + 0.0))
 
 
 def _mod(a: Array, b: Array) -> Ends:
@@ -253,9 +259,10 @@ def _mod(a: Array, b: Array) -> Ends:
     product = _multiply(whole, b)
     same = (low == high) & (np.abs(low) < 2.0**20)
     size = np.maximum(np.abs(b.real), np.abs(b.imag))
+    slack = 4 * np.spacing(np.maximum(np.abs(a.real), np.abs(a.imag)))
     sides = np.where(b.real >= 0, 0.0, -size), np.where(b.imag <= 0, 0.0, size)
-    rest_low = np.where(same, np.maximum(a.real - product[1], sides[0]), sides[0])
-    rest_high = np.where(same, np.minimum(a.imag - product[0], sides[1]), sides[1])
+    rest_low = np.where(same, np.maximum(a.real - product[1] - slack, sides[0]), sides[0])
+    rest_high = np.where(same, np.minimum(a.imag - product[0] + slack, sides[1]), sides[1])
     rest_low, rest_high = np.where(rest_low == 0, -0.0, rest_low), np.where(rest_high == 0, 0.0, rest_high)
     return _unless(np.isnan(low) | np.isnan(high) | has_infinity(a) | has_infinity(b), (rest_low, rest_high))
 
