@@ -98,8 +98,8 @@ class Writer:
             return self._leaf(kind, firm)
         if kind == "bool":
             return self._bool(depth)
-        makers = [self._arith, self._arith, self._order, self._select, self._cast, self._minus]
-        makers += [self._real, self._real, self._power, self._step] if kind[0] == "f" else [self._division, self._int_power, self._step]
+        makers = [self._arith, self._arith, self._order, self._select, self._cast, self._cast, self._minus]
+        makers += [self._real, self._real, self._real, self._real, self._power, self._step] if kind[0] == "f" else [self._division, self._int_power, self._step]
         if self.chance(5):
             makers = [self._reduce]
         return self.choose(makers)(kind, depth - 1, firm)
@@ -185,7 +185,7 @@ class Writer:
         if kind == "i32":
             to = self.choose(("i32", "sat_i32", *NARROW_INTS, *(f"sat_{n}" for n in NARROW_INTS)))
         elif kind == "f32":
-            to = self.choose(("f32", *NARROW_FLOATS))
+            to = self.choose(("f32", *NARROW_FLOATS, *NARROW_FLOATS, *NARROW_FLOATS))
         else:
             to = self.choose((kind, "sat_i64")) if kind == "i64" else kind
         source = self.choose((*NUMBERS, "bool"))

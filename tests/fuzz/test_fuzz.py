@@ -49,7 +49,7 @@ def _occurred(census: Census, **groups: tuple[str, ...]) -> None:
 
 
 def test_pointwise(profile: Profile, census: Census) -> None:
-    _run(pointwise.program, 150, profile, census)
+    _run(pointwise.program, 220, profile, census)
     _occurred(census, dtype=ALL_DTYPES, function=ALL_FUNCTIONS, cast=ALL_CASTS,
               node=("Let", "Define", "Attribute", "Setting", "IntLit", "FloatLit", "Const", "Name", "Read", "Apply", "Cast", "Reduce", "Range", "Axis"))
 
