@@ -1,6 +1,6 @@
 """`build`: a typed operator as a program of the loop-level form, by the default schedule.
 
-`place.py` says where each local lives and what is computed together; `nests.py` and `recur.py` write the loops; `lower.py`, `reads.py`, `reduce.py` and
+`passes/scheduling/place.py` says where each local lives and what is computed together; `nests.py` and `recur.py` write the loops; `lower.py`, `reads.py`, `reduce.py` and
 `rank.py` the values; `tidy.py` cleans up.
 """
 from __future__ import annotations
@@ -10,20 +10,20 @@ from pipelink_ir.backends.loops.check import check_program
 from pipelink_ir.backends.loops.emit import i64
 from pipelink_ir.backends.loops.lower import RULES, Lowering, Sites
 from pipelink_ir.backends.loops.nests import kernel_body
-from pipelink_ir.backends.loops.place import plan
 from pipelink_ir.backends.loops.rank import ranked
 from pipelink_ir.backends.loops.reads import read
 from pipelink_ir.backends.loops.recur import recurrence_body
 from pipelink_ir.backends.loops.reduce import reduce
-from pipelink_ir.backends.loops.settle import settled
-from pipelink_ir.backends.loops.steps import distributed
 from pipelink_ir.backends.loops.tidy import tidy
-from pipelink_ir.backends.loops.transpose import turned
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import I64, DType
 from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name, Range
 from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.ir.walk import deep
+from pipelink_ir.passes.scheduling.place import plan
+from pipelink_ir.passes.scheduling.settle import settled
+from pipelink_ir.passes.scheduling.steps import distributed
+from pipelink_ir.passes.scheduling.transpose import turned
 
 RULES.update({"read": read, "reduce": reduce, "rank": ranked})
 

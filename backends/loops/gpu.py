@@ -1,7 +1,7 @@
 """`build_gpu`: a typed operator as a program of the loop-level form for a GPU, by the default schedule.
 
-`gpu_derive.py` rewrites definitions so that there is enough to do at once, `gpu_place.py` says where each local lives, `gpu_shape.py` how a definition is
-laid over blocks and threads; `gpu_nests.py` and `gpu_recur.py` write the loops, `gpu_team.py` what the threads of a block do together. Values are lowered as
+`passes/scheduling` says what is to be done: `parts.py` rewrites definitions so that there is enough to do at once, `gpu_place.py` says where each local
+lives, `shape.py` how a definition is laid over blocks and threads. Here `gpu_nests.py` and `gpu_recur.py` write the loops, `gpu_team.py` what the threads of a block do together. Values are lowered as
 for the CPU.
 
 A kernel has one buffer for each tensor that it touches, however many those are; joins of tensors become one kernel for each. Where all parameters of a
@@ -12,20 +12,22 @@ from __future__ import annotations
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.build import buffer_of, scalars_of
 from pipelink_ir.backends.loops.check import check_program
-from pipelink_ir.backends.loops.gpu_derive import derived
 from pipelink_ir.backends.loops.gpu_nests import gpu_body
-from pipelink_ir.backends.loops.gpu_place import gpu_plan
-from pipelink_ir.backends.loops.gpu_product import product_body, product_of
+from pipelink_ir.backends.loops.gpu_product import product_body
 from pipelink_ir.backends.loops.gpu_recur import gpu_recurrence
-from pipelink_ir.backends.loops.gpu_shape import shape_of
-from pipelink_ir.backends.loops.gpu_turn import turn_body, turn_of
+from pipelink_ir.backends.loops.gpu_turn import turn_body
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
-from pipelink_ir.backends.loops.settle import settled
-from pipelink_ir.backends.loops.steps import distributed
 from pipelink_ir.backends.loops.tidy import tidy
 from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.ir.walk import deep
+from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
+from pipelink_ir.passes.scheduling.parts import derived
+from pipelink_ir.passes.scheduling.products import product_of
+from pipelink_ir.passes.scheduling.settle import settled
+from pipelink_ir.passes.scheduling.shape import shape_of
+from pipelink_ir.passes.scheduling.steps import distributed
+from pipelink_ir.passes.scheduling.turns import turn_of
 
 
 def build_gpu(op: TypedOperator) -> form.Program:

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pipelink_ir.backends.loops.counts import names
 from pipelink_ir.backends.loops.emit import Atom, i64
 from pipelink_ir.backends.loops.lower import Env, Lowering
 from pipelink_ir.ir.nodes import Range
+from pipelink_ir.passes.scheduling.counts import names
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,16 @@ from collections.abc import Mapping
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.build import extent_of
-from pipelink_ir.backends.loops.costs import Plan
 from pipelink_ir.backends.loops.emit import Atom, i64
 from pipelink_ir.backends.loops.gpu_flat import unravel
-from pipelink_ir.backends.loops.gpu_shape import Shape, sized
 from pipelink_ir.backends.loops.gpu_sort import Rows
 from pipelink_ir.backends.loops.gpu_team import Team
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import Axis, Job, Nest
 from pipelink_ir.ir.dtypes import I64
 from pipelink_ir.ir.typed import TypedOperator
+from pipelink_ir.passes.scheduling.costs import Plan
+from pipelink_ir.passes.scheduling.shape import Shape, sized
 
 
 def gpu_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job], name: str, shape: Shape,

@@ -13,29 +13,28 @@ are one flat axis of rows, those of the right one of columns, the ranges one fla
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.costs import Plan
-from pipelink_ir.backends.loops.counts import count, names, ranges_of
 from pipelink_ir.backends.loops.emit import TRUE, Atom, i64, key_of
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.gpu_flat import Flat, flat, unravel
-from pipelink_ir.backends.loops.gpu_shape import fails, last_of, long_reductions, reads_of, risky, sized
 from pipelink_ir.backends.loops.gpu_team import Team
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job, Nest
 from pipelink_ir.backends.loops.reduce import finish, kind_of
 from pipelink_ir.ir.dtypes import F32
-from pipelink_ir.ir.nodes import Apply, Expr, Reduce
-from pipelink_ir.ir.typed import Piece, TypedOperator
+from pipelink_ir.ir.nodes import Expr, Reduce
+from pipelink_ir.ir.typed import TypedOperator
+from pipelink_ir.passes.scheduling.costs import Plan
+from pipelink_ir.passes.scheduling.counts import ranges_of
+from pipelink_ir.passes.scheduling.products import Product
+from pipelink_ir.passes.scheduling.shape import last_of, reads_of
 
 TERMS = 256
 """Terms that are added up in f32 before they meet the sum of all."""
-NARROW = 16
-"""A matrix with fewer rows or columns than this, if that is known, is no matrix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,54 +52,6 @@ class Tile:
 
 
 TILE = Tile()
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """A reduction that is a product of matrices: its factors, and the axes of the result that belong to the left one, to the right one and to both."""
-
-    reduce: Reduce
-    plain: Mapping[str, int]
-    left: Expr
-    right: Expr
-    rows: tuple[int, ...]
-    columns: tuple[int, ...]
-    batch: tuple[int, ...]
-
-
-def product_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None, alone: bool = True) -> Product | None:
-    """The product of matrices that a piece is, with whatever is made of each of its elements. `alone`: there is no other long reduction in it, not even one
-    that could be computed before."""
-    everything = frozenset(range(len(piece.axes)))
-    found = long_reductions(op, local, piece, chosen)
-    full = [r for r in found if r.deps == everything]
-    if len(full) != 1 or (alone and len(found) != 1):
-        return None
-    x, plain = full[0].reduce, full[0].plain
-    if plain is None or len(set(plain.values())) != len(plain) or x.kind != "sum" or not isinstance(x.body, Apply) or x.body.fn != "*":
-        return None
-    terms = (x.body, *(() if x.where is None else (x.where,)))
-    if not all(sized(b, op) for r in ranges_of(x) for b in (r.lo, r.hi) if b is not None) or any(risky(y, fails(op, local), True) for y in terms):
-        return None
-    left, right = x.body.args
-    a, b, c = ({plain[n] for n in names(y) if n in plain} for y in (left, right, x.where or left))
-    if len(piece.axes) - 1 in a:
-        left, right, a, b = right, left, b, a
-    # A filter must be known to the loaders of both factors: it turns both into zeros.
-    if x.where is not None and not c <= a & b:
-        return None
-    p = Product(x, plain, left, right, tuple(sorted(a - b)), tuple(sorted(b - a)), tuple(sorted(a & b)))
-    return p if len(piece.axes) - 1 in p.columns and _wide(piece, p.rows) and _wide(piece, p.columns) else None
-
-
-def _wide(piece: Piece, axes: tuple[int, ...]) -> bool:
-    total = 1
-    for k in axes:
-        n = count(piece.axes[k])
-        if n is None:
-            return True
-        total *= n
-    return bool(axes) and total >= NARROW
 
 
 def product_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, product: Product, chosen: Mapping[str, int] | None = None) -> tuple[Lowering, int]:

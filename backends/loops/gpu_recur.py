@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.costs import Plan
 from pipelink_ir.backends.loops.emit import Atom, i64
 from pipelink_ir.backends.loops.gpu_flat import unravel
 from pipelink_ir.backends.loops.gpu_team import Team
@@ -15,6 +14,7 @@ from pipelink_ir.backends.loops.nests import store
 from pipelink_ir.backends.loops.reads import no_hole
 from pipelink_ir.backends.loops.recur import ZERO, Scan
 from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
+from pipelink_ir.passes.scheduling.costs import Plan
 
 
 def gpu_recurrence(op: TypedOperator, plan: Plan, sites: Sites, group: Group) -> Lowering:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.build import extent_of
-from pipelink_ir.backends.loops.counts import ranges_of
 from pipelink_ir.backends.loops.emit import TRUE, Atom, i64
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.gpu_flat import flat, unravel
@@ -21,6 +20,7 @@ from pipelink_ir.backends.loops.rank import Sorted, before
 from pipelink_ir.backends.loops.reduce import Position
 from pipelink_ir.ir.dtypes import BOOL, F64, I32, I64
 from pipelink_ir.ir.nodes import Reduce
+from pipelink_ir.passes.scheduling.counts import ranges_of
 
 if TYPE_CHECKING:
     from pipelink_ir.backends.loops.gpu_team import Team

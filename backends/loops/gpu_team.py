@@ -14,11 +14,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.counts import ranges_of, terms
 from pipelink_ir.backends.loops.emit import TRUE, Atom, Frame, i64
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.gpu_flat import flat, independent, nested, unravel
-from pipelink_ir.backends.loops.gpu_shape import fails, long, long_reductions, risky, sized
 from pipelink_ir.backends.loops.gpu_sort import Rows, team_sort
 from pipelink_ir.backends.loops.lower import Env, Lowering
 from pipelink_ir.backends.loops.rank import Sorted
@@ -27,6 +25,9 @@ from pipelink_ir.ir.dtypes import BOOL, F64, I32
 from pipelink_ir.ir.functions import REDUCTIONS
 from pipelink_ir.ir.nodes import Range, Reduce
 from pipelink_ir.ir.typed import Piece
+from pipelink_ir.passes.scheduling.counts import ranges_of, terms
+from pipelink_ir.passes.scheduling.risks import fails, risky
+from pipelink_ir.passes.scheduling.shape import long, long_reductions, sized
 
 ROUND = 8192
 """Terms that all threads together add up in f32 before they meet an f64: 256 a thread if there are no more than 32."""

@@ -10,17 +10,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.costs import Plan, Quietness
 from pipelink_ir.backends.loops.emit import FALSE, TRUE, Affine, Atom, Emitter, i64
 from pipelink_ir.backends.loops.expand import expand
 from pipelink_ir.backends.loops.fold import must
-from pipelink_ir.backends.loops.powers import may_fail, power
+from pipelink_ir.backends.loops.powers import power
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import BOOL, DTYPES, I64, DType
 from pipelink_ir.ir.functions import FUNCTIONS
 from pipelink_ir.ir.nodes import Apply, Cast, Const, Expr, FloatLit, IntLit, Name, Read, Reduce
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.typed import Tensor, TypedOperator
+from pipelink_ir.passes.scheduling.costs import Plan, Quietness
+from pipelink_ir.passes.scheduling.risks import power_may_fail
 
 QUIET_LIMIT = 60
 """Cost up to which both branches of a `select` are evaluated."""
@@ -165,7 +166,7 @@ class Lowering:
     # ------------------------------------------------------------------------------------------------------------------- functions
 
     def _apply(self, x: Apply, args: tuple[Atom, ...]) -> Atom:
-        if may_fail(x):
+        if power_may_fail(x):
             with self.e.when(self.e.op("<", args[1], must(0, args[1].dtype))):
                 self.fail(x.span, "an integer to the power {0} is no integer", self.e.convert(args[1], I64))
         return apply(self.e, x.fn, args)

@@ -9,18 +9,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.costs import Plan, looping
-from pipelink_ir.backends.loops.counts import known
 from pipelink_ir.backends.loops.emit import Atom, i64, key_of
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.reads import address, fail_empty, no_hole, row_address
 from pipelink_ir.backends.loops.rows import SHARE, STRETCH, Lane, Sum, sums_of, write
 from pipelink_ir.backends.loops.split import edges, interior, running, split, trial
-from pipelink_ir.backends.loops.uses import Lin, Uses, uses_of
 from pipelink_ir.ir.dtypes import F64, I64
 from pipelink_ir.ir.nodes import Expr, IntLit, Range
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
-from pipelink_ir.ir.walk import reads_in
+from pipelink_ir.passes.scheduling.costs import Plan, heavy
+from pipelink_ir.passes.scheduling.counts import known
+from pipelink_ir.passes.scheduling.uses import Lin, Uses, uses_of
 
 CHUNK = 16384
 """Elements of a flat loop that one turn of the parallel loop takes."""
@@ -366,22 +365,6 @@ def store(lo: Lowering, t: Tensor, piece: Piece, at: list[Atom]) -> None:
     e.raw(form.Store(lo.buffer(t), address(lo, t, tuple(at)), value, t.dtype))
     if len(lo.written) > 1:
         e.remember(("stored", t.name, tuple(map(key_of, at))), e.convert(value, t.dtype))
-
-
-def heavy(op: TypedOperator, inline: Callable[[str], bool], p: Piece) -> bool:
-    """Whether an element takes a loop of its own, in the piece or in a local that is evaluated in it."""
-    memo: dict[str, bool] = {}
-
-    def loops(x: Expr) -> bool:
-        return looping(x) or any(local(r.tensor) for r in reads_in(x) if inline(r.tensor))
-
-    def local(name: str) -> bool:
-        if name not in memo:
-            memo[name] = False
-            memo[name] = any(loops(q.value) for q in op.tensors[name].pieces)
-        return memo[name]
-
-    return loops(p.value)
 
 
 def _without_first_holes(t: Tensor, p: Piece) -> Job:

@@ -7,21 +7,6 @@ from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import Atom, Emitter, i64
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.ir.dtypes import BOOL, I64
-from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit
-
-
-def may_fail(x: Expr) -> bool:
-    """Whether `x` is an integer to a power that may be negative at run time, which is an error."""
-    return isinstance(x, Apply) and x.fn == "**" and x.dtype is not None and x.dtype.is_int and not _not_negative(x.args[1])
-
-
-def _not_negative(x: Expr) -> bool:
-    """What is seen to be no less than 0 without a proof."""
-    if isinstance(x, Cast) and x.implicit:
-        return _not_negative(x.arg)
-    if isinstance(x, Apply) and x.fn == "mod":
-        return isinstance(x.args[1], IntLit) and x.args[1].value >= 0
-    return isinstance(x, IntLit) and x.value >= 0
 
 
 def power(e: Emitter, base: Atom, exponent: Atom) -> Atom:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.counts import known, names, ranges_of, unrolled
 from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, Emitter, i64, key_of
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.lower import Env, Lowering
@@ -18,6 +17,7 @@ from pipelink_ir.backends.loops.reduce import Position, combinations, empty_valu
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import BOOL, F64, I32, I64, DType
 from pipelink_ir.ir.nodes import Reduce
+from pipelink_ir.passes.scheduling.counts import known, names, ranges_of, unrolled
 
 _LEVELS = 40
 """Merging doubles the length of sorted runs so often: enough for any array."""

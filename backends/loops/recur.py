@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.costs import Plan
 from pipelink_ir.backends.loops.emit import Atom, i64
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import store
@@ -17,6 +16,7 @@ from pipelink_ir.ir.dtypes import I64
 from pipelink_ir.ir.nodes import IntLit, Name, Read
 from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import reads_in
+from pipelink_ir.passes.scheduling.costs import Plan
 
 CHUNK = 128
 """Places of an inner axis that one turn of the parallel loop takes."""

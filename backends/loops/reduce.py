@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from itertools import product
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.counts import count, names, ranges_of, terms, unrolled
 from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, Emitter, i64, key_of
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.lower import RULES, Env, Lowering
 from pipelink_ir.ir.dtypes import BOOL, F64, I32, I64, DType
 from pipelink_ir.ir.functions import REDUCTIONS
 from pipelink_ir.ir.nodes import Expr, Range, Reduce
+from pipelink_ir.passes.scheduling.counts import count, names, ranges_of, terms, unrolled
 
 BLOCK = 256
 """Terms of a float sum that are added up before they meet the f64 accumulator."""

@@ -16,18 +16,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.counts import count, known, names, ranges_of, terms, unrolled
 from pipelink_ir.backends.loops.emit import TRUE, Atom, i64
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.lower import Env, Lowering, Ready
 from pipelink_ir.backends.loops.reduce import BLOCK, Kind, filtered, kind_of
 from pipelink_ir.backends.loops.split import split
-from pipelink_ir.backends.loops.uses import Use, uses_of
 from pipelink_ir.ir.dtypes import F64, DType
 from pipelink_ir.ir.functions import REDUCTIONS
 from pipelink_ir.ir.nodes import Apply, Expr, Name, Range, Read, Reduce
 from pipelink_ir.ir.typed import Piece
 from pipelink_ir.ir.walk import children
+from pipelink_ir.passes.scheduling.counts import count, known, names, ranges_of, terms, unrolled
+from pipelink_ir.passes.scheduling.uses import Use, uses_of
 
 STRETCH = 256
 """Places of a row that are accumulated at once."""

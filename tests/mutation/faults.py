@@ -7,8 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CONVERT, MATH, FUNCTION, DRIVER, JIT = (f"backends/cpu/{n}.py" for n in ("convert", "mathlib", "function", "driver", "jit"))
-BORDERS, SPLIT, READS, REDUCE, RECUR, RANK, ROWS, NESTS, EMIT, POWERS, COSTS, STEPS = (
-    f"backends/loops/{n}.py" for n in ("borders", "split", "reads", "reduce", "recur", "rank", "rows", "nests", "emit", "powers", "costs", "steps"))
+BORDERS, SPLIT, READS, REDUCE, RECUR, RANK, ROWS, NESTS, EMIT, POWERS = (
+    f"backends/loops/{n}.py" for n in ("borders", "split", "reads", "reduce", "recur", "rank", "rows", "nests", "emit", "powers"))
+COSTS, STEPS = "passes/scheduling/costs.py", "passes/scheduling/steps.py"
 PLANNING, SCALARS = "backends/planning.py", "backends/scalars.py"
 
 

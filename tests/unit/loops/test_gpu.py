@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelink_ir.backends.loops import form, gpu_derive, gpu_product
+from pipelink_ir.backends.loops import form, gpu_product
 from pipelink_ir.backends.loops.gpu import build_gpu
 from pipelink_ir.backends.loops.print import program_text
 from pipelink_ir.grammar import parse
 from pipelink_ir.ir.diagnostics import Report
 from pipelink_ir.passes import infer_types, resolve
 from pipelink_ir.passes.infer.operator import typed_operator
+from pipelink_ir.passes.scheduling import parts as parts_of
 from tests.unit.loops.gpu_pipeline import load
 from tests.unit.loops.interpreter import Failed
 from tests.unit.loops.programs import op, results
@@ -107,7 +108,7 @@ def test_everything_in_one_number_takes_two_kernels() -> None:
     assert len(p.temporaries) == 1
     for h, w in ((1, 9000), (9000, 1), (500, 700)):
         parts = [form.evaluate(n, {"H": h, "W": w}) for n in p.temporaries[0].shape]
-        assert 1 < parts[0] * parts[1] <= 2 * gpu_derive.PARTS
+        assert 1 < parts[0] * parts[1] <= 2 * parts_of.PARTS
 
 
 # --------------------------------------------------------------------------------------------------------------------- parts

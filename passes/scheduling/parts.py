@@ -13,13 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from pipelink_ir.backends.loops.counts import count, known, names, ranges_of, terms
-from pipelink_ir.backends.loops.gpu_shape import last_of, long, reads_of, risky, sized
 from pipelink_ir.ir.dtypes import BOOL, F64, I64, DType
 from pipelink_ir.ir.functions import REDUCTIONS
 from pipelink_ir.ir.nodes import Apply, Cast, Const, Expr, FloatLit, IntLit, Name, Range, Read, Reduce
 from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import rebuild
+from pipelink_ir.passes.scheduling.counts import count, known, names, ranges_of, terms
+from pipelink_ir.passes.scheduling.risks import risky
+from pipelink_ir.passes.scheduling.shape import last_of, long, reads_of, sized
 
 FEW = 128
 """Up to so many results of a reduction are computed in parts."""

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from pipelink_ir.backends.loops.counts import count, names, ranges_of, unrolled
 from pipelink_ir.ir.nodes import Expr, Name, Range, Read, Reduce
 from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import children, reads_in, rebuild
+from pipelink_ir.passes.scheduling.counts import count, names, ranges_of, unrolled
 
 T = TypeVar("T")
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from pipelink_ir.backends.loops.counts import ranges_of, terms
 from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name, Read, Reduce
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.typed import Piece, Tensor
 from pipelink_ir.ir.walk import children
+from pipelink_ir.passes.scheduling.counts import ranges_of, terms
 
 _NONE: Mapping[str, int] = MappingProxyType({})
 

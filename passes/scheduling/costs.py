@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, prod
 
-from pipelink_ir.backends.loops.counts import guess, ranges_of, terms, unrolled
-from pipelink_ir.backends.loops.powers import may_fail as power_may_fail
 from pipelink_ir.ir.functions import REDUCTIONS
 from pipelink_ir.ir.nodes import Apply, Expr, Read, Reduce
-from pipelink_ir.ir.typed import Tensor, TypedOperator
-from pipelink_ir.ir.walk import children
+from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
+from pipelink_ir.ir.walk import children, reads_in
+from pipelink_ir.passes.scheduling.counts import guess, ranges_of, terms, unrolled
+from pipelink_ir.passes.scheduling.risks import power_may_fail
 
 _COST = {"/": 3.0, "sqrt": 4.0, "rsqrt": 5.0, "exp": 10.0, "exp2": 10.0, "expm1": 15.0, "log": 10.0, "log2": 10.0, "log1p": 15.0,
          "logaddexp": 30.0, "pow": 25.0, "sin": 20.0, "cos": 20.0, "tan": 25.0, "tanh": 15.0, "sigmoid": 15.0, "erf": 20.0, "atan2": 30.0,
@@ -77,6 +77,22 @@ def looping(x: Expr) -> bool:
     if isinstance(x, Reduce) and not unrolled(x):
         return True
     return any(map(looping, children(x)))
+
+
+def heavy(op: TypedOperator, inline: Callable[[str], bool], p: Piece) -> bool:
+    """Whether an element takes a loop of its own, in the piece or in a local that is evaluated in it."""
+    memo: dict[str, bool] = {}
+
+    def loops(x: Expr) -> bool:
+        return looping(x) or any(local(r.tensor) for r in reads_in(x) if inline(r.tensor))
+
+    def local(name: str) -> bool:
+        if name not in memo:
+            memo[name] = False
+            memo[name] = any(loops(q.value) for q in op.tensors[name].pieces)
+        return memo[name]
+
+    return loops(p.value)
 
 
 class Quietness:

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from pipelink_ir.backends.loops.counts import names, ranges_of, terms
-from pipelink_ir.backends.loops.place import may_fail
-from pipelink_ir.backends.loops.uses import Lin, Use, uses_of
 from pipelink_ir.ir.functions import REDUCTIONS
 from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name, Range, Read, Reduce
 from pipelink_ir.ir.typed import Piece, TypedOperator
-from pipelink_ir.ir.walk import children, walk
+from pipelink_ir.ir.walk import children
+from pipelink_ir.passes.scheduling.counts import names, ranges_of, terms
+from pipelink_ir.passes.scheduling.uses import Lin, Use, uses_of
 
 SERIAL = 64
 """A reduction of at most so many terms is done by one thread."""
@@ -156,26 +155,6 @@ class _Walker:
         if isinstance(x, Name):
             return env.get(x.name, _Index(frozenset(), None))
         return _Index(frozenset[int]().union(*(env[n].deps for n in names(x) if n in env)), None)
-
-
-def risky(x: Expr, failing: Callable[[str], bool], strict: bool) -> bool:
-    """Whether `x` may be evaluated only where it stands: a check may fail in it, or a guard around it keeps its reads inside. `strict`: a reduction over
-    nothing may be an error."""
-    reads = [y for y in walk(x) if isinstance(y, Read)]
-    return any("guarded" in y.access for y in reads) or may_fail(x, {y.tensor for y in reads if failing(y.tensor)}, strict)
-
-
-def fails(op: TypedOperator, local: Callable[[str], bool]) -> Callable[[str], bool]:
-    """Whether reading a tensor may fail: a local that is evaluated by its reader."""
-    memo: dict[str, bool] = {}
-
-    def failing(name: str) -> bool:
-        if name not in memo:
-            memo[name] = False
-            memo[name] = local(name) and any(risky(p.value, failing, op.empty is None) for p in op.tensors[name].pieces)
-        return memo[name]
-
-    return failing
 
 
 def sized(x: Expr, op: TypedOperator) -> bool:

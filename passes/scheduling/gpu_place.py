@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
-from pipelink_ir.backends.loops.costs import Costs, Plan, looping
-from pipelink_ir.backends.loops.gpu_product import product_of
-from pipelink_ir.backends.loops.gpu_shape import shape_of
-from pipelink_ir.backends.loops.place import CONTEXTS, DEEPEST, Expanded, Planner, deepest, evaluations_in, extent
 from pipelink_ir.ir.typed import Tensor, TypedOperator
+from pipelink_ir.passes.scheduling.costs import Costs, Plan, looping
+from pipelink_ir.passes.scheduling.place import CONTEXTS, DEEPEST, Expanded, Planner, deepest, evaluations_in, extent
+from pipelink_ir.passes.scheduling.products import product_of
+from pipelink_ir.passes.scheduling.shape import shape_of
 
 LAUNCH = 200_000.0
 """Cost of one more kernel."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelink_ir.backends.loops.costs import Step
-from pipelink_ir.backends.loops.nests import heavy
-from pipelink_ir.backends.loops.uses import Uses, uses_of
 from pipelink_ir.ir.nodes import Apply, Expr, Range
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
+from pipelink_ir.passes.scheduling.costs import Step, heavy
+from pipelink_ir.passes.scheduling.uses import Uses, uses_of
 
 _MOST = 16
 """Tensors that one kernel computes side by side."""

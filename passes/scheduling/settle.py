@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pipelink_ir.backends.loops.counts import ranges_of
 from pipelink_ir.ir.dtypes import I64
 from pipelink_ir.ir.nodes import Expr, IntLit, Name, Range, Read, Reduce
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import rebuild
+from pipelink_ir.passes.scheduling.counts import ranges_of
 
 _ZERO = IntLit(0, dtype=I64)
 Runs = Mapping[str, tuple[Expr, Expr]]

@@ -10,15 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
-from pipelink_ir.backends.loops.costs import STORED, Costs, Plan, looping
-from pipelink_ir.backends.loops.counts import GUESS, count, guess, known, names, ranges_of, unrolled
-from pipelink_ir.backends.loops.powers import may_fail as power_may_fail
-from pipelink_ir.backends.loops.steps import steps
 from pipelink_ir.ir import contracts
-from pipelink_ir.ir.functions import REDUCTIONS
 from pipelink_ir.ir.nodes import Apply, Expr, Name, Read, Reduce
 from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.ir.walk import children
+from pipelink_ir.passes.scheduling.costs import STORED, Costs, Plan, looping
+from pipelink_ir.passes.scheduling.counts import GUESS, count, guess, known, names, ranges_of, unrolled
+from pipelink_ir.passes.scheduling.risks import may_fail
+from pipelink_ir.passes.scheduling.steps import steps
 
 DEEPEST = 40
 """Locals inside locals inside locals: beyond this a buffer."""
@@ -216,14 +215,3 @@ def evaluations_in(c: Context, loops: bool) -> float:
     """How often a value is computed in a context; one that loops is never moved out of the parallel loop."""
     innermost = max(deepest(c), c.outer - 1 if loops else -1)
     return prod(c.extents[:innermost + 1])
-
-
-def may_fail(x: Expr, failing: set[str], strict: bool) -> bool:
-    """Whether evaluating `x` may fail: checked reads, reductions that have no value over nothing, negative powers of integers."""
-    if power_may_fail(x):
-        return True
-    if isinstance(x, Read) and ("check" in x.access or x.tensor in failing):
-        return True
-    if isinstance(x, Reduce) and strict and REDUCTIONS[x.kind].empty == "error" and not (unrolled(x) and x.where is None):
-        return True
-    return any(may_fail(c, failing, strict) for c in children(x))
