@@ -23,6 +23,8 @@ from pipelink_ir.ir.diagnostics import Note, Report, internal_error
 from pipelink_ir.ir.nodes import Alias, Edge, IntLit, Items, Module, Node, Pipeline, Scoped, Section, Setting, Text
 from pipelink_ir.ir.source import NOWHERE
 from pipelink_ir.passes.manager import NoOptions, register_pass
+from pipelink_ir.passes.proof.extents import Extents
+from pipelink_ir.passes.proof.order import HappensBefore, Late, Twice
 
 
 @register_pass("verify-plan", "a proof that no two conflicting accesses are unordered", NoOptions)
@@ -47,8 +49,7 @@ class _Proof:
     pipeline: Pipeline
     report: Report
     nodes: list[Node] = field(default_factory=list)
-    before: list[int] = field(default_factory=list)
-    """For each node the nodes that are done before it begins, as bits."""
+    order: HappensBefore = field(default_factory=HappensBefore)
 
     def run(self) -> None:
         self.nodes = [n for n in self.pipeline.nodes if isinstance(n, Node)]
@@ -70,28 +71,19 @@ class _Proof:
 
     def _order(self, streams: list[int]) -> bool:
         """Happens-before from streams and events; False if the plan cannot run at all."""
-        recorded: dict[int, int] = {}
-        last: dict[tuple[str, int], int] = {}
-        for i, n in enumerate(self.nodes):
-            known = 0
-            for e in _numbers(n, "wait"):
-                j = recorded.get(e)
-                if j is None:
-                    later = next((m for m in self.nodes[i:] if e in _numbers(m, "record")), None)
-                    self._fail(n, f"'{_name(n)}' waits for event {e}, which " + ("is recorded only later" if later is not None else "nobody records"),
-                               [Note("recorded here", later.span)] if later is not None else [], f"record event {e} in a node that is launched before")
-                    return False
-                known |= self.before[j] | 1 << j
-            lane = (_device(n, self.pipeline), streams[i])
-            if lane in last:
-                known |= self.before[last[lane]] | 1 << last[lane]
-            last[lane] = i
-            self.before.append(known)
-            for e in _numbers(n, "record"):
-                if e in recorded:
-                    self._fail(n, f"event {e} is recorded twice", [Note("first here", self.nodes[recorded[e]].span)], "give each event one node")
-                    return False
-                recorded[e] = i
+        lanes = [(_device(n, self.pipeline), s) for n, s in zip(self.nodes, streams, strict=True)]
+        found = HappensBefore.of(lanes, [_numbers(n, "wait") for n in self.nodes], [_numbers(n, "record") for n in self.nodes])
+        if isinstance(found, Late):
+            n = self.nodes[found.node]
+            notes = [Note("recorded here", self.nodes[found.recorder].span)] if found.recorder is not None else []
+            self._fail(n, f"'{_name(n)}' waits for event {found.event}, which " + ("is recorded only later" if notes else "nobody records"), notes,
+                       f"record event {found.event} in a node that is launched before")
+            return False
+        if isinstance(found, Twice):
+            self._fail(self.nodes[found.second], f"event {found.event} is recorded twice", [Note("first here", self.nodes[found.first].span)],
+                       "give each event one node")
+            return False
+        self.order = found
         return True
 
     def _dependencies(self) -> None:
@@ -100,30 +92,27 @@ class _Proof:
         for i, n in enumerate(self.nodes):
             for e in (*_reads(n), *n.after):
                 j = made.get(origin.get(e.name, e.name))
-                if j is not None and not self.before[i] >> j & 1:
+                if j is not None and not self.order.before(j, i):
                     self._fail(n, f"'{_name(n)}' may begin before '%{e.name}' is there: nothing orders stream {_numbers(n, 'stream')[0]} behind stream "
                                f"{_numbers(self.nodes[j], 'stream')[0]}", [Note(f"'%{e.name}' is made here", self.nodes[j].span)],
                                "record an event where it is made, and wait for it here")
 
     def _memory(self) -> None:
-        """Edges that share bytes of an arena, two by two. Sorted by place, so that only neighbours are compared."""
+        """Edges that share bytes of an arena: in the order of launch each one with those whose bytes it takes over."""
         users = _users(self.nodes, _origins(self.pipeline))
-        places = sorted(((r, i, name) for i, n in enumerate(self.nodes) for name, r in _ranges(n)), key=lambda x: (x[0].arena, x[0].start, x[1]))
-        open_: list[tuple[_Range, int, str]] = []
-        for r, i, name in places:
-            open_ = [x for x in open_ if x[0].arena == r.arena and x[0].end > r.start]
-            for _, j, other in open_:
-                if not self._apart(i, name, j, other, users):
-                    self._fail(self.nodes[i], f"'%{name}' and '%{other}' share bytes of {r.arena} and may be live together",
-                               [Note(f"'%{other}' is made here", self.nodes[j].span)], "move one of them, or order their nodes")
-            open_.append((r, i, name))
-
-    def _apart(self, i: int, a: str, j: int, b: str, users: dict[str, list[int]]) -> bool:
-        """Whether everything that touches one of two edges is done before the node that writes the other begins."""
-        return self._all_before([j, *users.get(b, [])], i) or self._all_before([i, *users.get(a, [])], j)
+        arenas: dict[str, Extents] = {}
+        placed: list[tuple[int, str]] = []
+        for i, n in enumerate(self.nodes):
+            for name, r in _ranges(n):
+                for k in arenas.setdefault(r.arena, Extents()).take(r.start, r.end, len(placed)):
+                    j, other = placed[k]
+                    if not self._all_before([j, *users.get(other, [])], i):
+                        self._fail(n, f"'%{name}' and '%{other}' share bytes of {r.arena} and may be live together",
+                                   [Note(f"'%{other}' is made here", self.nodes[j].span)], "move one of them, or order their nodes")
+                placed.append((i, name))
 
     def _all_before(self, nodes: list[int], writer: int) -> bool:
-        return all(self.before[writer] >> k & 1 for k in nodes)
+        return all(self.order.before(k, writer) for k in nodes)
 
 
 def _numbers(n: Node, key: str) -> list[int]:
