@@ -59,6 +59,9 @@ def main() -> int:
     parser.add_argument("--steps", default="correctness,speed,sanitizer", help="names of steps or of groups, in the order of --list")
     parser.add_argument("--budget", type=float, default=570, help="seconds for all steps together (default 570)")
     parser.add_argument("--wheels", type=Path, default=ROOT / "wheels", help="wheels of packages that may be missing")
+    parser.add_argument("--rows", nargs="+", default=[], metavar="WORD", help="of the step `bench` only rows in whose names one of these words is")
+    parser.add_argument("--peers", choices=("usual", "all", "none"), default="usual",
+                        help="beside whom rows are timed; `all` adds max-autotune, which compiles for up to 33 s a row")
     parser.add_argument("--list", action="store_true", help="list the steps")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
@@ -67,7 +70,7 @@ def main() -> int:
         print("\n".join(f"{s.name:12} {s.group:12} {s.seconds:4} s  {s.says}" for s in STEPS))
         return 0
     if args.run:
-        return run_here(args.run, args.result)
+        return run_here(args)
     if args.out is None:
         parser.error("--out is needed")
     return run_all(chosen(parser, args.steps), args)
@@ -82,13 +85,18 @@ def chosen(parser: argparse.ArgumentParser, text: str) -> list[Step]:
     return [s for s in STEPS if s.name in names or s.group in names]
 
 
-def run_here(name: str, result: Path | None) -> int:
+def run_here(args: argparse.Namespace) -> int:
     """One step, in this process. It ends with an exception where something is wrong."""
     sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
     from gpu import steps
-    steps.RESULT = result
-    getattr(steps, name)()
+    steps.RESULT, steps.ROWS, steps.PEERS = args.result, tuple(args.rows), args.peers
+    getattr(steps, args.run)()
     return 0
+
+
+def options(args: argparse.Namespace) -> list[str]:
+    """What a step is told of the command's options."""
+    return ["--peers", args.peers, *(["--rows", *args.rows] if args.rows else [])]
 
 
 def run_all(wanted: Sequence[Step], args: argparse.Namespace) -> int:
@@ -102,7 +110,7 @@ def run_all(wanted: Sequence[Step], args: argparse.Namespace) -> int:
                                   "steps": {}}
         for step in wanted:
             left = args.budget - (time.monotonic() - begin)
-            found = {"status": "skipped", "why": "no time was left"} if left < 15 else run_step(step, min(step.seconds, left - 5), scratch, env)
+            found = {"status": "skipped", "why": "no time was left"} if left < 15 else run_step(step, min(step.seconds, left - 5), scratch, env, options(args))
             report["steps"][step.name] = found
             report["seconds"] = round(time.monotonic() - begin, 1)
             save(args.out / "gpu_check.json", report)
@@ -131,10 +139,10 @@ def environment(scratch: Path, wheels: Path) -> tuple[dict[str, str], str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p), "PIPELINK_CACHE_DIR": str(scratch / "cache"), "PYTHONUNBUFFERED": "1"}, note
 
 
-def run_step(step: Step, seconds: float, scratch: Path, env: dict[str, str]) -> dict[str, Any]:
+def run_step(step: Step, seconds: float, scratch: Path, env: dict[str, str], more: Sequence[str]) -> dict[str, Any]:
     """One step in a process of its own, and what it left."""
     result, log = scratch / f"{step.name}.json", scratch / f"{step.name}.log"
-    command = [sys.executable, str(Path(__file__).resolve()), "--run", step.name, "--result", str(result)]
+    command = [sys.executable, str(Path(__file__).resolve()), "--run", step.name, "--result", str(result), *more]
     begin = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env, cwd=ROOT, start_new_session=True)

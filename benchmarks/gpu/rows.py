@@ -1,35 +1,67 @@
-"""The rows of the table for a GPU: PipeLink beside PyTorch eager, torch.compile and CuPy, on the same arrays, interleaved, with the L2 flushed before each run.
+"""The rows of the table for a GPU: what each computes, on which arrays, what must move, and who else can do it. `measure.py` runs them.
 
-Times are of the device, by events around a call on one stream, in ms. `floor` is the time that a copy of as many bytes takes, at the rate measured in the
-same run. Results are checked against PyTorch in float64 (some elements of them) first.
+Arrays are made when a row is run, not before: they are large. `floor` is the time that a copy of `bytes` takes at the rate measured in the same run, or that
+`flops` take at the rate of a matrix product measured in the same run.
 """
 from __future__ import annotations
 
-import importlib
-import statistics
-import time
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpu import peers
+
 ROOT = Path(__file__).resolve().parents[2]
-RUNS = 25
+CASES = ROOT / "tests" / "cases"
+MODELS = ROOT / "benchmarks" / "models"
 
 
-@dataclass
-class Row:
-    """One workload. `program` is a path or a text; `torch` works on the same arrays as tensors, `exact` on float64; `bytes` must move."""
+@dataclass(frozen=True, slots=True)
+class Make:
+    """What a row makes its arrays with."""
 
-    name: str
+    cp: Any
+    torch: Any
+    rng: Any
+
+    def normal(self, *shape: int, dtype: str = "float32") -> Any:
+        return self.rng.standard_normal(shape, dtype=self.cp.float32).astype(dtype)
+
+    def unit(self, *shape: int) -> Any:
+        return self.rng.random(shape, dtype=self.cp.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One workload. `program` is a path or a text; `torch` works on the same arrays as tensors, `exact` on float64; `bytes` must move, `flops` be computed.
+
+    `others` are further peers: from a name to a function of the inputs (arrays of CuPy) that gives the call. `parts` are what is worth a column but does less
+    than the whole row, and is no peer: `pipelink …` gets PipeLink's own way, for instance in two calls. `first` names inputs of which the check takes only the
+    first element of axis 0, with that of the result."""
+
     program: Any
-    inputs: dict[str, Any]
-    bytes: int
+    inputs: Mapping[str, Any]
     torch: Callable[..., Any]
     exact: Callable[..., Any]
     tolerance: float
-    cupy: Callable[..., Any] | None = None
-    attributes: dict[str, Any] = field(default_factory=dict)
+    bytes: int = 0
+    flops: int = 0
+    others: Mapping[str, Callable[[Mapping[str, Any]], Callable[[], Any]]] = field(default_factory=dict)
+    parts: Mapping[str, Callable[[Mapping[str, Any]], Callable[[], Any]]] = field(default_factory=dict)
+    first: frozenset[str] = frozenset()
+    captured: bool = False
+    """Whether a CUDA graph of the eager calls is a peer: rows whose time is that of launching."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row by name; `jax` is its form in `peers.JAX`."""
+
+    name: str
+    make: Callable[[Make], Work]
+    jax: str = ""
 
 
 def pipeline(op: str, operands: str, call: str, result: str, imports: str = "import std.nn\n") -> str:
@@ -41,158 +73,200 @@ GELU = pipeline("op @bias(%x: tensor<NxKxf16>, %b: tensor<Kxf16>) -> (%y: tensor
                 "%x: tensor<NxKxf16>, %b: tensor<Kxf16>", "  %s = @bias(%x, %b)\n  %y = @gelu_erf(%s)", "tensor<NxKxf16>")
 NORM = pipeline("", "%x: tensor<NxKxf16>, %g: tensor<Kxf16>, %b: tensor<Kxf16>", "  %y = @layer_norm(%x, %g, %b)", "tensor<NxKxf16>")
 SOFTMAX = pipeline("", "%x: tensor<NxKxf32>", "  %y = @softmax(%x)", "tensor<NxKxf32>")
+LINEAR = pipeline("", "%x: tensor<NxKxf16>, param %w: tensor<KxMxf16>, param %b: tensor<Mxf16>", "  %h = @linear(%x, %w, %b)\n  %y = @gelu_erf(%h)",
+                  "tensor<NxMxf16>")
+INT8 = pipeline("op @product(%x: tensor<NxKxi8>, %w: tensor<KxMxi8>) -> (%y: tensor<NxMxi32>) { compute { %y[i, j] = sum[k < K](%x[i, k] * %w[k, j]) } }\n",
+                "%x: tensor<NxKxi8>, param %w: tensor<KxMxi8>", "  %y = @product(%x, %w)", "tensor<NxMxi32>", "")
 
 
-def rows() -> Iterator[Row]:
-    """Each made when it is its turn: the arrays are large."""
-    cp = importlib.import_module("cupy")
-    torch = importlib.import_module("torch")
-    nn = torch.nn.functional
-    rng = cp.random.default_rng(0)
+def attention(where: str = "") -> str:
+    """Softmax of the scaled products of queries and keys, times the values; `where` says which keys a query sees."""
+    over = f"j < L{where}"
+    op = f"""op @attend(%q: tensor<BxHxLxDxT>, %k: tensor<BxHxLxDxT>, %v: tensor<BxHxLxDxT>) -> (%o: tensor<BxHxLxDxT>) {{
+  memory {{ dtypes = [f16, bf16, f32] }}
+  compute {{
+    let scale = 1 / sqrt(f32(D))
+    %s[b, h, i, j] = scale * sum[d < D](%q[b, h, i, d] * %k[b, h, j, d])
+    %m[b, h, i]    = max[{over}](%s[b, h, i, j])
+    %p[b, h, i, j] = exp(%s[b, h, i, j] - %m[b, h, i])
+    %z[b, h, i]    = sum[{over}](%p[b, h, i, j])
+    %o[b, h, i, d] = sum[{over}](%p[b, h, i, j] * %v[b, h, j, d]) / %z[b, h, i]
+  }}
+}}
+"""
+    t = "tensor<BxHxLxDxf16>"
+    return pipeline(op, f"%q: {t}, %k: {t}, %v: {t}", "  %y = @attend(%q, %k, %v)", t, "")
 
-    def normal(*shape: int, dtype: Any = cp.float32) -> Any:
-        return rng.standard_normal(shape, dtype=cp.float32).astype(dtype)
 
-    x = normal(64 << 20)
-    yield Row("relu6 f32 64 Mi", RELU6, {"x": x}, 2 * x.nbytes, nn.relu6, nn.relu6, 0, lambda x: cp.clip(x, 0, 6))
-    del x
-    edges, cases = _sobel(torch), ROOT / "tests" / "cases"
-    for n in (1, 16):
-        img = 0.2 * rng.random((n, 1080, 1920, 3), dtype=cp.float32)
-        yield Row(f"sobel+gamma f32 {n}x1080p", cases / "edge_gamma.plir", {"img": img}, img.nbytes * 4 // 3, edges, edges, 1e-5)
-    del img
-    img = rng.integers(0, 256, (16, 1080, 1920, 3), dtype=cp.uint8)
-    mean, std = cp.asarray([0.485, 0.456, 0.406], dtype=cp.float32), cp.asarray([0.229, 0.224, 0.225], dtype=cp.float32)
+def small_nodes(chains: int = 8, length: int = 8) -> str:
+    """`chains` chains of `length` nodes that depend on nothing but the one before, each of a few operations."""
+    op = "op @step(%x: tensor<NxMxf32>) -> (%y: tensor<NxMxf32>) { compute { %y[i, j] = 0.9 * %x[i, j] + 0.1 * tanh(%x[i, j]) } }\n"
+    lines = []
+    for c in range(chains):
+        edges = [f"x{c}", *(f"e{c}_{n}" for n in range(1, length)), f"y{c}"]
+        lines += [f"  %{b} = @step(%{a})" for a, b in itertools.pairwise(edges)]
+    operands = ", ".join(f"%x{c}: tensor<NxMxf32>" for c in range(chains))
+    results = ", ".join(f"%y{c}: tensor<NxMxf32>" for c in range(chains))
+    return op + f"pipeline @p({operands}) -> ({results}) {{\n" + "\n".join(lines) + "\n}\n"
+
+
+# ----------------------------------------------------------------------------------------------------------------------------- rows
+
+
+def _relu6(m: Make) -> Work:
+    x, nn = m.normal(64 << 20), m.torch.nn.functional
+    return Work(RELU6, {"x": x}, nn.relu6, nn.relu6, 0, 2 * x.nbytes, others={"CuPy": lambda a: lambda: m.cp.clip(a["x"], 0, 6)})
+
+
+def _edges(frames: int) -> Callable[[Make], Work]:
+    def make(m: Make) -> Work:
+        img = 0.2 * m.unit(frames, 1080, 1920, 3)
+        run = peers.sobel(m.torch)
+        return Work(CASES / "edge_gamma.plir", {"img": img}, run, run, 1e-5, img.nbytes * 4 // 3, first=frozenset(["img"]))
+    return make
+
+
+SOBEL = "import std.image\npipeline @p(%x: tensor<NxHxWx3xf32, NHWC>) -> (%y: tensor<NxHxWx3xf32, NHWC>) { %y = @sobel_magnitude(%x) {scale = 0.25} }\n"
+GAMMA = "import std.image\npipeline @p(%x: tensor<NxHxWx3xf32, NHWC>) -> (%y: tensor<NxHxWx3xf32, NHWC>) { %y = @gamma_encode(%x) }\n"
+COMPOSED = """import std.image
+pipeline @p(%x: tensor<NxHxWx3xf32, NHWC>) -> (%y: tensor<NxHxWx3xf32, NHWC>) {
+  %s = @sobel_magnitude(%x) {scale = 0.25}
+  %y = @gamma_encode(%s)
+}
+"""
+
+
+def _composed(m: Make) -> Work:
+    """The library's operators as one pipeline, and called one after the other."""
+    x = m.unit(1, 1080, 1920, 3)
+    run = peers.sobel_of_each(m.torch)
+
+    def apart(a: Mapping[str, Any]) -> Callable[[], Any]:
+        import pipelink_ir as pl
+        sobel, gamma = pl.compile(SOBEL, target="cuda"), pl.compile(GAMMA, target="cuda")
+        return lambda: gamma(x=sobel(x=a["x"]).y).y
+    return Work(COMPOSED, {"x": x}, run, run, 1e-5, 2 * x.nbytes, parts={"pipelink, two calls": apart})
+
+
+def _preprocess(m: Make) -> Work:
+    img = m.rng.integers(0, 256, (16, 1080, 1920, 3), dtype=m.cp.uint8)
+    mean, std = m.cp.asarray([0.485, 0.456, 0.406], dtype="float32"), m.cp.asarray([0.229, 0.224, 0.225], dtype="float32")
     touched = 16 * 448 * (1920 // 32 * 3) * 32 + 16 * 3 * 224 * 224 * 2
-    yield Row("resize+normalise+NCHW u8 16x1080p", cases / "preprocess.plir", {"img": img, "mean": mean, "std": std}, touched, _resize(torch, True),
-              _resize(torch, False), 4e-3)
-    del img
-    x, b = normal(8192, 8192, dtype=cp.float16), normal(8192, dtype=cp.float16)
-    yield Row("bias+gelu f16 8192^2", GELU, {"x": x, "b": b}, 2 * x.nbytes, lambda x, b: nn.gelu(x + b), lambda x, b: nn.gelu((x + b).half().double()), 2e-3)
-    g = normal(8192, dtype=cp.float16)
-    yield Row("layer_norm f16 8192^2", NORM, {"x": x, "g": g, "b": b}, 2 * x.nbytes, lambda x, g, b: nn.layer_norm(x, (8192,), g, b, 1e-5),
-              lambda x, g, b: nn.layer_norm(x, (8192,), g, b, 1e-5), 4e-3)
-    del x
-    x = normal(8192, 8192)
-    yield Row("softmax f32 8192^2", SOFTMAX, {"x": x}, 2 * x.nbytes, lambda x: torch.softmax(x, -1), lambda x: torch.softmax(x, -1), 1e-5)
-    del x
-    x, k = normal(32, 256, 112, 112, dtype=cp.float16), normal(256, 3, 3, dtype=cp.float16)
+    return Work(CASES / "preprocess.plir", {"img": img, "mean": mean, "std": std}, peers.resize(m.torch, True), peers.resize(m.torch, False), 4e-3, touched,
+                others={"CV-CUDA": peers.cvcuda_resize}, first=frozenset(["img"]))
 
-    def depthwise(x: Any, k: Any) -> Any:
+
+def _gelu(m: Make) -> Work:
+    x, b, nn = m.normal(8192, 8192, dtype="float16"), m.normal(8192, dtype="float16"), m.torch.nn.functional
+    return Work(GELU, {"x": x, "b": b}, lambda x, b: nn.gelu(x + b), lambda x, b: nn.gelu((x + b).half().double()), 2e-3, 2 * x.nbytes)
+
+
+def _norm(m: Make) -> Work:
+    x, g, b = m.normal(8192, 8192, dtype="float16"), m.normal(8192, dtype="float16"), m.normal(8192, dtype="float16")
+
+    def run(x: Any, g: Any, b: Any) -> Any:
+        return m.torch.nn.functional.layer_norm(x, (8192,), g, b, 1e-5)
+    return Work(NORM, {"x": x, "g": g, "b": b}, run, run, 4e-3, 2 * x.nbytes)
+
+
+def _softmax(m: Make) -> Work:
+    x = m.normal(8192, 8192)
+
+    def run(x: Any) -> Any:
+        return m.torch.softmax(x, -1)
+    return Work(SOFTMAX, {"x": x}, run, run, 1e-5, 2 * x.nbytes)
+
+
+def _depthwise(m: Make) -> Work:
+    x, k, nn = m.normal(32, 256, 112, 112, dtype="float16"), m.normal(256, 3, 3, dtype="float16"), m.torch.nn.functional
+
+    def run(x: Any, k: Any) -> Any:
         return nn.relu6(nn.conv2d(x, k[:, None], padding=1, groups=256))
-
-    yield Row("depthwise 3x3 + relu6 f16 32x256x112^2", cases / "depthwise.plir", {"x": x, "k": k}, 2 * x.nbytes, depthwise, depthwise, 4e-3)
-
-
-def _sobel(torch: Any) -> Callable[[Any], Any]:
-    def run(img: Any) -> Any:
-        p = torch.nn.functional.pad(img.permute(0, 3, 1, 2), (1, 1, 1, 1), mode="replicate")
-        dx = p[:, :, :, 2:] - p[:, :, :, :-2]
-        gx = dx[:, :, :-2] + 2 * dx[:, :, 1:-1] + dx[:, :, 2:]
-        dy = p[:, :, 2:] - p[:, :, :-2]
-        gy = dy[:, :, :, :-2] + 2 * dy[:, :, :, 1:-1] + dy[:, :, :, 2:]
-        edges = torch.sqrt(gx * gx + gy * gy).mean(1, keepdim=True)
-        return (torch.clamp(edges, 0, 1) ** (1 / 2.2)).permute(0, 2, 3, 1)
-    return run
+    return Work(CASES / "depthwise.plir", {"x": x, "k": k}, run, run, 4e-3, 2 * x.nbytes, first=frozenset(["x"]))
 
 
-def _resize(torch: Any, half: bool) -> Callable[..., Any]:
-    def run(img: Any, mean: Any, std: Any) -> Any:
-        x = img.permute(0, 3, 1, 2)
-        x = x.float() if half else x.double()
-        x = torch.nn.functional.interpolate(x, (224, 224), mode="bilinear", align_corners=False)
-        x = (x / 255 - mean[:, None, None]) / std[:, None, None]
-        return x.half() if half else x
-    return run
+def _attention(causal: bool) -> Callable[[Make], Work]:
+    def make(m: Make) -> Work:
+        b, h, s, d = 4, 16, 4096, 128
+        q, k, v = (m.normal(b, h, s, d, dtype="float16") for _ in range(3))
+        others = {f"SDPA {name}": peers.attention(m.torch, name, causal) for name in ("cuDNN", "flash", "efficient")}
+        return Work(attention(" where j <= i" if causal else ""), {"q": q, "k": k, "v": v}, peers.plain_attention(m.torch, causal),
+                    peers.plain_attention(m.torch, causal), 4e-3, flops=4 * b * h * s * s * d // (2 if causal else 1), bytes=4 * q.nbytes, others=others,
+                    first=frozenset("qkv"))
+    return make
 
 
-def run(keep: Callable[..., None]) -> None:
-    """All rows."""
-    cp = importlib.import_module("cupy")
-    rate = _copy_rate(cp)
-    table: dict[str, Any] = {}
-    keep(copy_gb_s=rate / 1e9, rows=table)
-    wrong = []
-    for row in rows():
-        begin = time.perf_counter()
-        found = table[row.name] = {"floor": 1e3 * row.bytes / rate}
-        try:
-            _row(row, found)
-        except Exception as error:
-            found["fault"] = f"{type(error).__name__}: {error}"[:1500]
-        if "fault" in found:
-            wrong.append(row.name)
-        found["spent"] = round(time.perf_counter() - begin, 1)
-        keep(rows=table, summary=f"{len(table)} rows" + (f", faults: {', '.join(wrong)}" if wrong else ""))
-        times = {k: round(v, 4) if isinstance(v, float) else v for k, v in found.items() if k not in ("spread",)}
-        print(row.name, times, flush=True)
-    if wrong:
-        raise SystemExit(f"rows with faults: {wrong}")
+def _linear(m: Make) -> Work:
+    x, w, b = m.normal(8192, 4096, dtype="float16"), m.normal(4096, 16384, dtype="float16") / 64, m.normal(16384, dtype="float16")
+    nn = m.torch.nn.functional
+
+    def alone(a: Mapping[str, Any]) -> Callable[[], Any]:
+        x, w = (m.torch.from_dlpack(a[n]) for n in "xw")
+        return lambda: x @ w
+    return Work(LINEAR, {"x": x, "w": w, "b": b}, lambda x, w, b: nn.gelu(m.torch.addmm(b, x, w)),
+                lambda x, w, b: nn.gelu(m.torch.addmm(b, x, w).half().double()), 4e-3, x.nbytes + w.nbytes + 2 * 8192 * 16384, 2 * 8192 * 4096 * 16384,
+                parts={"cuBLAS product alone": alone})
 
 
-def _copy_rate(cp: Any) -> float:
-    a, b = cp.empty(1 << 29, cp.float32), cp.empty(1 << 29, cp.float32)
-    took = [_timed(cp, lambda: cp.copyto(b, a), None) for _ in range(8)][2:]
-    return 2 * a.nbytes / (1e-3 * statistics.median(took))
+def _int8(m: Make) -> Work:
+    x, w = (m.rng.integers(-128, 128, shape, dtype=m.cp.int8) for shape in ((8192, 4096), (4096, 16384)))
+
+    def columns(a: Mapping[str, Any]) -> Callable[[], Any]:
+        x, w = m.torch.from_dlpack(a["x"]), m.torch.from_dlpack(a["w"]).t().contiguous().t()
+        return lambda: m.torch._int_mm(x, w)
+    return Work(INT8, {"x": x, "w": w}, lambda x, w: m.torch._int_mm(x, w), lambda x, w: x @ w, 0, x.nbytes + w.nbytes + 4 * 8192 * 16384,
+                8192 * 4096 * 16384, others={"cuBLASLt, weights by columns": columns})
 
 
-def _row(row: Row, found: dict[str, Any]) -> None:
-    cp = importlib.import_module("cupy")
-    torch = importlib.import_module("torch")
+def _small(m: Make) -> Work:
+    inputs = {f"x{c}": m.normal(256, 256) for c in range(8)}
 
-    import pipelink_ir as pl
-    begin = time.perf_counter()
-    p = pl.compile(row.program, target="cuda", **row.attributes)
-    found["compile_s"] = time.perf_counter() - begin
-    tensors = {k: torch.from_dlpack(v) for k, v in row.inputs.items()}
-    ours = p(**row.inputs)[0]
-    _check(torch, row, torch.from_dlpack(ours), tensors, found)
-    found["kernels"] = p.executable.statistics["kernels"]
-    contenders: dict[str, Callable[[], Any]] = {"pipelink": lambda: p(**row.inputs), "torch eager": lambda: row.torch(*tensors.values())}
-    try:
-        compiled = torch.compile(row.torch, dynamic=False)
-        compiled(*tensors.values())
-        contenders["torch.compile"] = lambda: compiled(*tensors.values())
-    except Exception as error:
-        found["torch.compile fault"] = f"{type(error).__name__}: {error}"[:300]
-    if row.cupy is not None:
-        contenders["CuPy"] = lambda: row.cupy(*row.inputs.values())  # type: ignore[misc]
-    flush = cp.empty(256 << 20, cp.uint8)
-    took: dict[str, list[float]] = {name: [] for name in contenders}
-    for run_number in range(RUNS + 3):
-        for name, call in contenders.items():
-            ms = _timed(cp, call, flush)
-            if run_number >= 3:
-                took[name].append(ms)
-    found |= {name: statistics.median(ms) for name, ms in took.items()}
-    found["spread"] = {name: [min(ms), max(ms)] for name, ms in took.items()}
-    found["of floor"] = found["floor"] / found["pipelink"]
-    best = min(v for k, v in found.items() if k in ("torch eager", "torch.compile", "CuPy"))
-    found["best peer / ours"] = best / found["pipelink"]
+    def run(*chains: Any) -> Any:
+        out = []
+        for x in chains:
+            for _ in range(8):
+                x = 0.9 * x + 0.1 * m.torch.tanh(x)
+            out.append(x)
+        return tuple(out)
+    return Work(small_nodes(), inputs, run, run, 1e-5, 2 * 8 * 256 * 256 * 4, captured=True)
 
 
-def _timed(cp: Any, call: Callable[[], Any], flush: Any) -> float:
-    """Milliseconds on the device. What flushes the cache keeps it busy while the call is handed over."""
-    start, end = cp.cuda.Event(), cp.cuda.Event()
-    if flush is not None:
-        flush.fill(1)
-    start.record()
-    result = call()
-    end.record()
-    end.synchronize()
-    del result
-    return float(cp.cuda.get_elapsed_time(start, end))
+def _blurs(channels: int) -> Callable[[Make], Work]:
+    def make(m: Make) -> Work:
+        x, k = m.unit(1, 1080, 1920, channels), m.unit(5, 5)
+        k /= k.sum()
+        run = peers.blurs(m.torch, 3)
+        return Work(MODELS / "blurs.plir", {"x": x, "k": k}, run, run, 1e-5, 2 * x.nbytes)
+    return make
 
 
-def _check(torch: Any, row: Row, got: Any, tensors: dict[str, Any], found: dict[str, Any]) -> None:
-    """Against float64, in slices along the first axis where the arrays are large."""
-    wide = {k: (v if v.dtype == torch.uint8 else v.double()) for k, v in tensors.items() if v.numel() < 1 << 27}
-    if len(wide) < len(tensors):
-        wide = {k: (v[:1] if v.ndim > 1 else v) for k, v in tensors.items()}
-        wide = {k: v if v.dtype == torch.uint8 else v.double() for k, v in wide.items()}
-        got = got[:1]
-    want = row.exact(*wide.values())
-    error = float(((got.double() - want).abs() / (1 + want.abs())).max())
-    found["max error"] = error
-    if not error <= row.tolerance:
-        found["fault"] = f"off by {error}, {row.tolerance} is allowed"
+ROWS = (
+    Row("relu6 f32 64 Mi", _relu6, "relu6"),
+    Row("sobel+gamma f32 1x1080p", _edges(1), "sobel"),
+    Row("sobel+gamma f32 16x1080p", _edges(16), "sobel"),
+    Row("composed sobel, gamma of the library 1x1080p", _composed),
+    Row("resize+normalise+NCHW u8 16x1080p", _preprocess),
+    Row("bias+gelu f16 8192^2", _gelu, "gelu"),
+    Row("layer_norm f16 8192^2", _norm, "layer_norm"),
+    Row("softmax f32 8192^2", _softmax, "softmax"),
+    Row("depthwise 3x3 + relu6 f16 32x256x112^2", _depthwise),
+    Row("blurs 5x5 three in a chain f32 1080p, 1 channel", _blurs(1)),
+    Row("blurs 5x5 three in a chain f32 1080p, 3 channels", _blurs(3)),
+    Row("64 small nodes, 8 chains of 8, 256^2", _small),
+    Row("attention f16 4x16x4096x128", _attention(False), "attention"),
+    Row("attention f16 4x16x4096x128 causal", _attention(True), "causal"),
+    Row("matmul+bias+gelu f16 8192x4096x16384", _linear, "linear"),
+    Row("product i8 8192x4096x16384", _int8),
+)
+
+
+def select(words: Sequence[str]) -> list[Row]:
+    """The rows in whose names one of the words is; all without words."""
+    low = [w.lower() for w in words]
+    return [r for r in ROWS if not low or any(w in r.name.lower() for w in low)]
+
+
+def run(keep: Callable[..., None], words: Sequence[str] = (), which: str = "usual") -> None:
+    """The rows that are named, beside the `usual` peers or `all` of them (or `none`)."""
+    from gpu import measure
+    measure.run(keep, select(words), which)

@@ -22,6 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 CASES = ROOT / "tests" / "cases"
 RESULT: Path | None = None
 """Where the result of the step goes."""
+ROWS: tuple[str, ...] = ()
+PEERS = "usual"
+"""Which rows of the table are measured (all without words), and beside whom."""
 
 _found: dict[str, Any] = {}
 
@@ -288,7 +291,7 @@ def soak() -> None:
 def bench() -> None:
     """The rows of the table."""
     from gpu.rows import run
-    run(keep)
+    run(keep, ROWS, PEERS)
 
 
 # ----------------------------------------------------------------------------------------------------------------------- sanitizer

@@ -1,0 +1,197 @@
+"""Runs rows of the table: results are checked against float64, then all contenders take turns on the same arrays, with the L2 flushed before each call.
+
+Times are of the device, by events around a call on one stream, in ms (those of JAX, which has streams of its own, are of the host, with the wait).
+"""
+from __future__ import annotations
+
+import importlib
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gpu import peers
+from gpu.rows import Make, Row, Work
+
+RUNS = 25
+WARM = 3
+SECONDS = 3.0
+"""What the turns of one contender of a row may take together; slow ones get fewer turns, at least three."""
+
+
+class Clock:
+    """Times one call on the device."""
+
+    def __init__(self, cp: Any) -> None:
+        self.cp, self.flush = cp, cp.empty(256 << 20, cp.uint8)
+
+    def __call__(self, call: Callable[[], Any], flush: bool = True) -> float:
+        """Milliseconds. What flushes the cache keeps the device busy while the call is handed over."""
+        start, end = self.cp.cuda.Event(), self.cp.cuda.Event()
+        if flush:
+            self.flush.fill(1)
+        start.record()
+        result = call()
+        end.record()
+        end.synchronize()
+        del result
+        return float(self.cp.cuda.get_elapsed_time(start, end))
+
+    def host(self, call: Callable[[], Any]) -> float:
+        """Milliseconds of the host for a call that waits by itself."""
+        self.flush.fill(1)
+        self.cp.cuda.runtime.deviceSynchronize()
+        begin = time.perf_counter()
+        call()
+        return 1e3 * (time.perf_counter() - begin)
+
+
+def run(keep: Callable[..., None], wanted: Sequence[Row], which: str) -> None:
+    """The rows, one after the other; a row that fails is told at the end."""
+    cp, torch = importlib.import_module("cupy"), importlib.import_module("torch")
+    clock = Clock(cp)
+    rate, product = _copy_rate(cp, clock), _product_rate(torch, clock)
+    table: dict[str, Any] = {}
+    absent = peers.missing()
+    keep(copy_gb_s=rate / 1e9, product_tflop_s=product / 1e12, missing_peers=absent, peers=which, rows=table)
+    for name, why in absent.items():
+        print(f"no {name}: {why}", flush=True)
+    wrong = []
+    for row in wanted:
+        begin = time.perf_counter()
+        found: dict[str, Any] = {}
+        table[row.name] = found
+        try:
+            work = row.make(Make(cp, torch, cp.random.default_rng(0)))
+            found |= {"bytes": work.bytes, "flops": work.flops, "floor": 1e3 * max(work.bytes / rate, work.flops / product)}
+            _row(row, work, found, which, absent, clock)
+        except Exception as error:
+            found["fault"] = f"{type(error).__name__}: {error}"[:1500]
+        work = None
+        cp.get_default_memory_pool().free_all_blocks()
+        torch.cuda.empty_cache()
+        if "fault" in found:
+            wrong.append(row.name)
+        found["spent"] = round(time.perf_counter() - begin, 1)
+        keep(rows=table, summary=f"{len(table)} rows" + (f", faults: {', '.join(wrong)}" if wrong else ""))
+        print(row.name, {k: round(v, 4) if isinstance(v, float) else v for k, v in found.items() if k not in ("spread", "bytes", "flops")}, flush=True)
+    if wrong:
+        raise SystemExit(f"rows with faults: {wrong}")
+
+
+def _copy_rate(cp: Any, clock: Clock) -> float:
+    a, b = cp.empty(1 << 29, cp.float32), cp.empty(1 << 29, cp.float32)
+    took = [clock(lambda: cp.copyto(b, a), flush=False) for _ in range(8)][2:]
+    return float(2 * a.nbytes / (1e-3 * statistics.median(took)))
+
+
+def _product_rate(torch: Any, clock: Clock) -> float:
+    a, b = (torch.randn(8192, 8192, device="cuda").bfloat16() for _ in range(2))
+    took = [clock(lambda: a @ b) for _ in range(8)][2:]
+    return float(2 * 8192 ** 3 / (1e-3 * statistics.median(took)))
+
+
+def _row(row: Row, work: Work, found: dict[str, Any], which: str, absent: Mapping[str, str], clock: Clock) -> None:
+    torch = importlib.import_module("torch")
+
+    import pipelink_ir as pl
+    begin = time.perf_counter()
+    p = pl.compile(work.program, target="cuda")
+    found["compile_s"] = time.perf_counter() - begin
+    tensors = {k: torch.from_dlpack(v) for k, v in work.inputs.items()}
+    _check(torch, work, p(**work.inputs), tensors, found)
+    found["kernels"] = p.executable.statistics["kernels"]
+    ours, others, parts = {"pipelink": lambda: p(**work.inputs)}, {}, {}
+    if which != "none":
+        others = _peers(row, work, list(tensors.values()), found, which, absent)
+    for name, make in work.parts.items():
+        parts |= _started(name, lambda make=make: make(work.inputs), found)
+    times = _turns(clock, {**ours, **others, **parts})
+    found |= {name: statistics.median(ms) for name, ms in times.items()}
+    found["spread"] = {name: [min(ms), max(ms), len(ms)] for name, ms in times.items()}
+    found["of floor"] = found["floor"] / found["pipelink"]
+    if others:
+        best = min(others, key=lambda n: found[n])
+        found |= {"best peer": best, "best peer / ours": found[best] / found["pipelink"], "interval": interval(times[best], times["pipelink"])}
+
+
+def _peers(row: Row, work: Work, tensors: list[Any], found: dict[str, Any], which: str, absent: Mapping[str, str]) -> dict[str, Callable[[], Any]]:
+    torch = importlib.import_module("torch")
+
+    def compiled(mode: str | None) -> Callable[[], Any]:
+        torch._dynamo.reset()
+        call = torch.compile(work.torch, dynamic=False, mode=mode)
+        call(*tensors)
+        return lambda: call(*tensors)
+
+    out = _started("torch eager", lambda: lambda: work.torch(*tensors), found)
+    out |= _started("torch.compile", lambda: compiled(None), found)
+    if which == "all":
+        out |= _started("max-autotune", lambda: compiled("max-autotune-no-cudagraphs"), found)
+    if work.captured:
+        out |= _started("CUDA graph of eager", lambda: peers.captured(torch, work.torch, tensors), found)
+    if row.jax and "JAX" not in absent:
+        out |= {f"{n} (host time)": call for n, call in _started("JAX", lambda: peers.jax_call(row.jax, work.inputs), found).items()}
+    for name, make in work.others.items():
+        if name not in absent:
+            out |= _started(name, lambda make=make: make(work.inputs), found)
+    return out
+
+
+def _started(name: str, make: Callable[[], Callable[[], Any]], found: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """The contender by its name, once it has run; nothing but the reason if it cannot."""
+    begin = time.perf_counter()
+    try:
+        call = make()
+        call()
+    except Exception as error:
+        found.setdefault("no peer", {})[name] = f"{type(error).__name__}: {error}"[:300]
+        return {}
+    took = time.perf_counter() - begin
+    if took > 0.5:
+        found.setdefault("start_s", {})[name] = round(took, 2)
+    return {name: call}
+
+
+def _turns(clock: Clock, contenders: Mapping[str, Callable[[], Any]]) -> dict[str, list[float]]:
+    """Milliseconds of each call, in turns."""
+    def timed(name: str) -> float:
+        return clock.host(contenders[name]) if name.endswith("(host time)") else clock(contenders[name])
+
+    turns = {}
+    for name in contenders:
+        timed(name)
+        begin = time.perf_counter()
+        timed(name)
+        turns[name] = min(RUNS, max(3, int(SECONDS / (time.perf_counter() - begin))))
+    took: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(RUNS + WARM):
+        for name in contenders:
+            if turn < turns[name] + (WARM if turns[name] == RUNS else 0):
+                ms = timed(name)
+                if turn >= WARM or turns[name] < RUNS:
+                    took[name].append(ms)
+    return took
+
+
+def interval(theirs: Sequence[float], ours: Sequence[float]) -> tuple[float, float]:
+    """An interval of the median ratio of pairs, by ranks: it holds with 95 % for 20 pairs and more."""
+    ratios = sorted(a / b for a, b in zip(theirs, ours, strict=False))
+    n = len(ratios)
+    low = max(0, int((n - 1.96 * n ** 0.5) / 2) - 1) if n >= 6 else 0
+    return ratios[low], ratios[n - 1 - low]
+
+
+def _check(torch: Any, work: Work, got: Any, tensors: Mapping[str, Any], found: dict[str, Any]) -> None:
+    """Against float64."""
+    parts = {k: v[:1] if k in work.first else v for k, v in tensors.items()}
+    wanted = work.exact(*(v if v.dtype == torch.uint8 else v.double() for v in parts.values()))
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    error = 0.0
+    for value, want in zip(got, wanted, strict=True):
+        result = torch.from_dlpack(value)
+        result = result[:1] if work.first else result
+        error = max(error, float(((result.double() - want).abs_() / (1 + want.abs())).max()))
+    found["max error"] = error
+    if not error <= work.tolerance:
+        found["fault"] = f"off by {error}, {work.tolerance} is allowed"
