@@ -1,7 +1,7 @@
 """`build`: a typed operator as a program of the loop-level form, by the default schedule.
 
-`passes/scheduling/place.py` says where each local lives and what is computed together; `nests.py` and `recur.py` write the loops; `lower.py`, `reads.py`, `reduce.py` and
-`rank.py` the values; `tidy.py` cleans up.
+`passes/scheduling/place.py` says where each local lives and what is computed together; `nests.py` and `recur.py` write the loops; `lower.py`, `reads.py`,
+`reduce.py` and `rank.py` the values; `tidy.py` cleans up.
 """
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
 """`build_gpu`: a typed operator as a program of the loop-level form for a GPU, by the default schedule.
 
 `passes/scheduling` says what is to be done: `parts.py` rewrites definitions so that there is enough to do at once, `gpu_place.py` says where each local
-lives, `shape.py` how a definition is laid over blocks and threads. Here `gpu_nests.py` and `gpu_recur.py` write the loops, `gpu_team.py` what the threads of a block do together. Values are lowered as
-for the CPU.
+lives, `kernels.py` which kernels there are and of which kind. `BODIES` has what writes each kind: `gpu_nests.py` and `gpu_recur.py` the loops, `gpu_team.py`
+what the threads of a block do together. Values are lowered as for the CPU.
 
 A kernel has one buffer for each tensor that it touches, however many those are; joins of tensors become one kernel for each. Where all parameters of a
 kernel take more than a launch may carry (4096 bytes), the emitter hands them over in a table.
 """
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.build import buffer_of, scalars_of
@@ -17,17 +19,17 @@ from pipelink_ir.backends.loops.gpu_product import product_body
 from pipelink_ir.backends.loops.gpu_recur import gpu_recurrence
 from pipelink_ir.backends.loops.gpu_turn import turn_body
 from pipelink_ir.backends.loops.lower import Lowering, Sites
-from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.tidy import tidy
-from pipelink_ir.ir.typed import Tensor, TypedOperator
+from pipelink_ir.ir.typed import Group, TypedOperator
 from pipelink_ir.ir.walk import deep
+from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
+from pipelink_ir.passes.scheduling.kernels import KernelPlan, kernels_of
 from pipelink_ir.passes.scheduling.parts import derived
-from pipelink_ir.passes.scheduling.products import product_of
+from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.settle import settled
-from pipelink_ir.passes.scheduling.shape import shape_of
-from pipelink_ir.passes.scheduling.steps import distributed
-from pipelink_ir.passes.scheduling.turns import turn_of
+from pipelink_ir.passes.scheduling.shape import Shape
+from pipelink_ir.passes.scheduling.turns import Turn
 
 
 def build_gpu(op: TypedOperator) -> form.Program:
@@ -36,6 +38,35 @@ def build_gpu(op: TypedOperator) -> form.Program:
         program = _GpuBuilder(op).run()
         check_program(program)
     return program
+
+
+Body = tuple[Lowering, int]
+"""A kernel that is still open, and how many threads a block of it must have; 0 leaves that to the emitter."""
+
+
+def _product(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
+    assert isinstance(k.way, Product)
+    return product_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
+
+
+def _turn(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
+    assert isinstance(k.way, Turn)
+    return turn_body(op, plan, sites, k.jobs[0], k.way, k.chosen), 0
+
+
+def _nest(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
+    assert isinstance(k.way, Shape)
+    return gpu_body(op, plan, sites, list(k.jobs), k.name, k.way, k.chosen), 0
+
+
+def _scan(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
+    assert isinstance(k.way, Group)
+    return gpu_recurrence(op, plan, sites, k.way), 0
+
+
+BODIES: dict[str, Callable[[TypedOperator, Plan, Sites, KernelPlan], Body]] = {
+    "product": _product, "turn": _turn, "block": _nest, "grid": _nest, "scan": _scan}
+"""What writes each kind of kernel; `passes/scheduling/kernels.py` says which kind that is."""
 
 
 class _GpuBuilder:
@@ -47,53 +78,15 @@ class _GpuBuilder:
 
     def run(self) -> form.Program:
         op = self.op
-        groups = {n: g for g in op.order for n in g.tensors}
-        for step in self.plan.steps:
-            if step.recurrence:
-                self._close(gpu_recurrence(op, self.plan, self.sites, groups[step.tensors[0]]), step.tensors[0])
-            elif len(step.tensors) > 1:
-                self._joint([op.tensors[n] for n in step.tensors])
-            else:
-                self._pieces(op.tensors[step.tensors[0]])
+        for k in kernels_of(op, self.plan):
+            lo, threads = BODIES[k.kind](op, self.plan, self.sites, k)
+            self._close(lo, k.name, threads)
         stored = [t for t in op.tensors.values() if t.kind == "local" and self.plan.place[t.name] == "buffer"]
         temporaries = (*map(buffer_of, stored), *self.scratch)
         return form.Program(op.op.name, tuple(self.kernels), tuple(map(buffer_of, op.operands)), tuple(map(buffer_of, op.results)),
                             temporaries, op.symbols, scalars_of(op), tuple(self.sites.list))
 
-    def _joint(self, tensors: list[Tensor]) -> None:
-        """Tensors over one box: neighbours of one shape share a kernel."""
-        run: list[Job] = []
-        before: object = None
-        for t in tensors:
-            alone = product_of(self.op, self.plan.local, t.pieces[0]) or turn_of(self.op, self.plan.local, t.pieces[0])
-            shape = alone or shape_of(self.op, self.plan.local, t.pieces[0])
-            if run and (shape != before or alone is not None):
-                self._kernel(run, run[0][0].name)
-                run = []
-            run.append((t, t.pieces[0]))
-            before = shape
-        self._kernel(run, run[0][0].name)
-
-    def _pieces(self, t: Tensor) -> None:
-        """A kernel for each piece, and for each part of what it joins."""
-        jobs = [job for piece in t.pieces for job in distributed(self.op, self.plan.place, piece)]
-        for k, (piece, chosen) in enumerate(jobs):
-            self._kernel([(t, piece)], t.name if len(jobs) == 1 else f"{t.name}.{k}", chosen)
-
-    def _kernel(self, jobs: list[Job], name: str, chosen: dict[str, int] | None = None) -> None:
-        op, plan, piece = self.op, self.plan, jobs[0][1]
-        product = product_of(op, plan.local, piece, chosen)
-        if product is not None:
-            lo, threads = product_body(op, plan, self.sites, jobs[0], product, chosen)
-            self._close(lo, name, threads)
-            return
-        turn = turn_of(op, plan.local, piece, chosen) if len(jobs) == 1 else None
-        if turn is not None:
-            self._close(turn_body(op, plan, self.sites, jobs[0], turn, chosen), name)
-            return
-        self._close(gpu_body(op, plan, self.sites, jobs, name, shape_of(op, plan.local, piece, chosen), chosen), name)
-
-    def _close(self, lo: Lowering, name: str, threads: int = 0) -> None:
+    def _close(self, lo: Lowering, name: str, threads: int) -> None:
         """The finished kernel of what was written."""
         op = self.op
         body = tidy(tuple(lo.e.frames[0].stmts))

@@ -1,0 +1,129 @@
+"""Which kernels compute an operator on a GPU, and how each is laid over blocks and threads: the one place where a kind of kernel is chosen.
+
+A kind has a word, the one that `schedule { %y { map = … } }` prints and reads, and finds out whether it can compute some definitions over one box; the first
+of `KINDS` that can takes them. What a kind returns (its *way*) is all that the backend is told. To add one (rows in registers, rows that slide):
+
+1. here: a frozen dataclass that says everything that has been decided, a function that returns it or None, and an entry in `KINDS` before those that it beats;
+2. in `maps.py`: how the way is written as a value, `slide(h, 3)`, if its word alone does not say it;
+3. in `backends/loops/gpu.py`: the function that writes its loops, in `BODIES` under the same word.
+
+A kind that the user asks for by name is tried alone, so `find` must return None wherever it would compute something else.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
+from pipelink_ir.passes.scheduling.costs import Plan
+from pipelink_ir.passes.scheduling.products import Product, product_of
+from pipelink_ir.passes.scheduling.shape import Shape, shape_of
+from pipelink_ir.passes.scheduling.steps import distributed
+from pipelink_ir.passes.scheduling.turns import Turn, turn_of
+
+Job = tuple[Tensor, Piece]
+Way = Product | Turn | Shape | Group
+"""What was decided of a kernel; a `Group` is a recurrence, which runs in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One definition over a box that needs a kernel. `local` says what the kernel evaluates itself, `chosen` which piece of such a local it meets alone."""
+
+    op: TypedOperator
+    local: Callable[[str], bool]
+    tensor: Tensor
+    piece: Piece
+    chosen: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of kernel. Neighbours whose ways are equal share one kernel if it is `joint`."""
+
+    word: str
+    find: Callable[[Site], Way | None]
+    joint: bool = False
+
+
+def _product(s: Site) -> Way | None:
+    return product_of(s.op, s.local, s.piece, s.chosen)
+
+
+def _turn(s: Site) -> Way | None:
+    return turn_of(s.op, s.local, s.piece, s.chosen)
+
+
+def _block(s: Site) -> Way | None:
+    shape = shape_of(s.op, s.local, s.piece, s.chosen)
+    return shape if shape.kind == "block" else None
+
+
+def _grid(s: Site) -> Way | None:
+    return Shape("grid")
+
+
+KINDS: tuple[Kind, ...] = (
+    Kind("product", _product),
+    Kind("turn", _turn),
+    Kind("block", _block, joint=True),
+    Kind("grid", _grid, joint=True),
+)
+"""Every kind but that of recurrences, the first that fits is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPlan:
+    """One kernel: the definitions that it computes side by side, its kind and what was decided of it. `name` tells it from the others of the operator."""
+
+    name: str
+    kind: str
+    way: Way
+    jobs: tuple[Job, ...] = ()
+    chosen: Mapping[str, int] = field(default_factory=dict)
+
+
+def way_of(site: Site) -> tuple[Kind, Way]:
+    """The kind that takes a definition, and its way."""
+    for kind in KINDS:
+        way = kind.find(site)
+        if way is not None:
+            return kind, way
+    raise AssertionError("the last kind takes everything")
+
+
+def kernels_of(op: TypedOperator, plan: Plan) -> tuple[KernelPlan, ...]:
+    """The kernels of an operator, in order."""
+    groups = {n: g for g in op.order for n in g.tensors}
+    out: list[KernelPlan] = []
+    for step in plan.steps:
+        first = step.tensors[0]
+        if step.recurrence:
+            out.append(KernelPlan(first, "scan", groups[first]))
+        elif len(step.tensors) > 1:
+            out += _joint(op, plan, [op.tensors[n] for n in step.tensors])
+        else:
+            out += _pieces(op, plan, op.tensors[first])
+    return tuple(out)
+
+
+def _joint(op: TypedOperator, plan: Plan, tensors: list[Tensor]) -> list[KernelPlan]:
+    """Tensors over one box: neighbours of one shape share a kernel."""
+    out: list[KernelPlan] = []
+    for t in tensors:
+        kind, way = way_of(Site(op, plan.local, t, t.pieces[0]))
+        if out and kind.joint and out[-1].kind == kind.word and out[-1].way == way:
+            out[-1] = KernelPlan(out[-1].name, kind.word, way, (*out[-1].jobs, (t, t.pieces[0])))
+        else:
+            out.append(KernelPlan(t.name, kind.word, way, ((t, t.pieces[0]),)))
+    return out
+
+
+def _pieces(op: TypedOperator, plan: Plan, t: Tensor) -> list[KernelPlan]:
+    """A kernel for each piece, and for each part of what it joins."""
+    jobs = [job for piece in t.pieces for job in distributed(op, plan.place, piece)]
+    out: list[KernelPlan] = []
+    for k, (piece, chosen) in enumerate(jobs):
+        kind, way = way_of(Site(op, plan.local, t, piece, chosen))
+        out.append(KernelPlan(t.name if len(jobs) == 1 else f"{t.name}.{k}", kind.word, way, ((t, piece),), chosen))
+    return out
