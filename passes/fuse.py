@@ -153,8 +153,8 @@ class _Fusion:
         after = tuple({e.name: e for e in (*p.after, *c.after) if e.name not in inside}.values())
         reason = f"{', '.join(_stem(x) for x in self.parts[made.op.name])}: " + ", ".join(f"'%{e}'" for e,
                                                                                           r in result_of.items() if r not in kept) + " stays inside"
-        if p.reason is not None and "stays inside" in p.reason:
-            reason = f"{reason}; {p.reason}"
+        # What the ledger lists of either node (that it runs elsewhere than it asks, say) holds of both together.
+        reason = "; ".join([reason, *(r for r in dict.fromkeys((p.reason, c.reason)) if r)])
         return replace(c, results=results, types=types, op=made.op.name, args=tuple(args[o.name] for o in made.op.operands), attrs=attrs, after=after,
                        reason=reason)
 

@@ -6,7 +6,7 @@ call (a copy of an array that is not dense) makes entries of the same kind. `--e
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelink_ir.ir.diagnostics import Report, UsageError, did_you_mean
@@ -14,6 +14,8 @@ from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Device, IntLit, Module, Node, TensorType
 from pipelink_ir.ir.shapes import dim_text
 from pipelink_ir.ir.source import Span
+from pipelink_ir.ir.targets import Arch
+from pipelink_ir.passes.devices import declared_archs, device_text, folded, has
 
 KINDS = {
     "copy": "bytes are copied: to another device, another layout, or so that an array is as contiguous as asked for",
@@ -52,25 +54,37 @@ class Entry:
 
 def ledger(module: Module, target: str | None = None) -> tuple[Entry, ...]:
     """The entries of a module. With a `target`, also what the target cannot do as the program asks."""
-    return tuple(e for p in module.pipelines for e in (*_placed(p.device, f"'@{p.name}'", p.name_span, target), *_nodes(p.nodes, target))) + tuple(
-        e for o in module.operators if o.graph is not None for e in _nodes(o.graph.nodes, target))
+    archs = declared_archs(module)
+    out: list[Entry] = []
+    for p in module.pipelines:
+        out += [*_placed(p.device, f"'@{p.name}'", target, archs), *_nodes(p.nodes, target, archs)]
+    for o in module.operators:
+        out += _nodes(o.graph.nodes, target, archs) if o.graph is not None else ()
+    return tuple(out)
 
 
-def _nodes(nodes: Iterable[object], target: str | None) -> Iterator[Entry]:
+def _nodes(nodes: Iterable[object], target: str | None, archs: Mapping[str, Arch]) -> Iterator[Entry]:
     for n in nodes:
         if isinstance(n, Node):
-            yield from _placed(n.device, f"'@{n.op}'", n.op_span, target)
+            yield from _placed(n.device, f"'@{n.op}'", target, archs)
             if n.reason is not None:
-                yield _inserted(n)
+                yield from _inserted(n, n.reason)
 
 
-def _inserted(n: Node) -> Entry:
-    """A node that a pass put in. A reason may begin with its kind, `fallback: …`."""
-    head, colon, tail = n.reason.partition(":") if n.reason else ("", "", "")
-    kind = head.strip() if colon and head.strip() in KINDS else None
-    reason = tail.strip() if kind else n.reason or ""
+def _inserted(n: Node, reason: str) -> Iterator[Entry]:
+    """What a pass says of a node. A reason may begin with its kind, `fallback: …`, and have several parts, `fallback: …; declined: …`."""
     made, op = ", ".join(f"'%{r.name}'" for r in n.results), re.sub(r"(\.\d+)+$", "", n.op)  # `std.cast.2` is a cast specialised to its call
-    return Entry(kind or _OF_OPERATOR.get(op, "other"), f"{made} = '@{op}'", reason, _bytes(n.types), n.loc or n.op_span)
+    parts: list[tuple[str, str]] = []
+    for text in reason.split("; "):
+        head, colon, tail = text.partition(":")
+        if colon and head.strip() in KINDS:
+            parts.append((head.strip(), tail.strip()))
+        elif parts:
+            parts[-1] = parts[-1][0], f"{parts[-1][1]}; {text}"
+        else:
+            parts.append((_OF_OPERATOR.get(op, "other"), text))
+    for kind, text in parts:
+        yield Entry(kind, f"{made} = '@{op}'", text, _bytes(n.types), n.loc or n.op_span)
 
 
 def _bytes(types: Sequence[TensorType]) -> str:
@@ -93,9 +107,9 @@ def _bytes(types: Sequence[TensorType]) -> str:
     return " + ".join([*parts, *([str(total)] if total or not parts else [])]) if types else ""
 
 
-def _placed(device: Device | None, what: str, span: Span, target: str | None) -> Iterator[Entry]:
-    if device is not None and device.kind == "cuda" and target in ("cpu", "reference"):
-        yield Entry("fallback", f"{what} on cuda:{device.index}", f"runs on the CPU: the target is '{target}'", "", device.span)
+def _placed(device: Device | None, what: str, target: str | None, archs: Mapping[str, Arch]) -> Iterator[Entry]:
+    if device is not None and target is not None and not has(target, device, archs):
+        yield Entry("fallback", f"{what} on {device_text(device)}", folded(device, target), "", device.span)
 
 
 def parse_kinds(texts: Iterable[str], flag: str) -> frozenset[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, TypeVar
 
 from pipelink_ir.ir.diagnostics import InternalError, ProgramError, Report, UsageError, did_you_mean, internal_error
@@ -116,8 +116,21 @@ def _parse(text: str) -> list[Step]:
     return steps
 
 
-def _options(of: Pass, given: Sequence[OptionText]) -> Any:
-    """The options class filled from text."""
+def with_options(steps: Iterable[Step], text: str) -> tuple[Step, ...]:
+    """The steps with other options for some of them, `assign-streams{max_streams=8},fuse{nodes=1}`; what is not named stays as it is."""
+    out = list(steps)
+    for entry in Scanner(text, "--pass-options").pipeline():
+        found = find_pass(entry.name, entry.place)
+        at = [k for k, s in enumerate(out) if s.of is found]
+        if not at:
+            raise UsageError(f"{entry.place}the pass '{entry.name}' is not among those that run: {pipeline_text(out)}")
+        for k in at:
+            out[k] = Step(found, _options(found, entry.options, out[k].options))
+    return tuple(out)
+
+
+def _options(of: Pass, given: Sequence[OptionText], start: Any = None) -> Any:
+    """The options class filled from text; what is not given is as in `start`, or has its default."""
     import typing
     types = typing.get_type_hints(of.options)
     names = {f.name for f in fields(of.options)}
@@ -131,7 +144,7 @@ def _options(of: Pass, given: Sequence[OptionText]) -> Any:
         if key in values:
             raise UsageError(f"{option.place}the option '{option.key}' is given twice")
         values[key] = convert(option, types[key])
-    return of.options(**values)
+    return of.options(**values) if start is None else replace(start, **values)
 
 
 def _with_types(steps: list[Step]) -> list[Step]:

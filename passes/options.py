@@ -34,8 +34,8 @@ class EntryText:
 class Scanner:
     """Reads one pipeline text from left to right."""
 
-    def __init__(self, text: str) -> None:
-        self.text, self.at = text, 0
+    def __init__(self, text: str, flag: str = "--passes") -> None:
+        self.text, self.at, self.flag = text, 0, flag
 
     def pipeline(self) -> list[EntryText]:
         """All entries; an empty text has none."""
@@ -109,7 +109,7 @@ class Scanner:
 
     def _place(self) -> str:
         self._peek()
-        return f"--passes: '{self.text}', column {self.at + 1}: "
+        return f"{self.flag}: '{self.text}', column {self.at + 1}: "
 
 
 def convert(option: OptionText, wanted: Any) -> Any:

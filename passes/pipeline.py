@@ -26,8 +26,10 @@ SECTIONS: tuple[Section, ...] = (
         "check-contracts",
     )),
     Section("placing", (
-        # place-devices, then lower-precision: both insert nodes (copies, casts), which what follows may clean up. lower-precision still sees
-        # graph operators, because a policy names nodes inside them by label.
+        # Before anything merges nodes: those of different devices stay apart, and one device is one device from here on.
+        "place-devices",
+        # lower-precision goes here: it inserts nodes (casts), which what follows may clean up, and still sees graph operators, because a policy names
+        # nodes inside them by label.
     )),
     Section("optimisation", (
         # Before simplify, which looks for dead and equal nodes in the pipeline only.
@@ -54,8 +56,8 @@ ALIASES: dict[str, str] = {
     "validate": "resolve,infer-types,check-contracts",
     # The oracle runs what was written, graphs included: a fault of any later pass shows in a comparison with it.
     "reference": "resolve,infer-types,check-contracts",
-    "cpu": "resolve,infer-types,check-contracts,flatten,simplify,fuse",
-    "cuda": "resolve,infer-types,check-contracts,flatten,simplify,fuse,assign-streams,verify-plan",
+    "cpu": "resolve,infer-types,check-contracts,place-devices,flatten,simplify,fuse",
+    "cuda": "resolve,infer-types,check-contracts,place-devices,flatten,simplify,fuse,assign-streams,verify-plan",
 }
 """Names for whole pipelines, usable in `--passes` wherever a pass is; the text is what `--passes` accepts."""
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 def add_pass_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("passes")
     group.add_argument("-p", "--passes", metavar="LIST", help="the passes to run, 'a,b{key=value}'; 'none' runs none; by default what the target needs")
+    group.add_argument("--pass-options", metavar="LIST", help="other options for some of the passes that run, 'assign-streams{max_streams=8}'")
+    group.add_argument("--device-map", metavar="MAP", help="devices that stand for those that the program asks for, 'cuda:1=cuda:0,@t4=cpu'")
     group.add_argument("--stop-after", metavar="PASS", help="stop after this pass and print the program")
     group.add_argument("--print-ir-before", metavar="LIST", action="append", default=[], help="print the program before these passes (standard error)")
     group.add_argument("--print-ir-after", metavar="LIST", action="append", default=[], help="print it after these passes")
@@ -44,9 +46,12 @@ class Watch:
 
 def steps_of(args: argparse.Namespace, target: Target) -> tuple[Step, ...]:
     """The passes that the flags ask for, by default those of the target; a target that is named replaces those that the program declares."""
-    from pipelink_ir.passes.manager import parse_passes, stop_after
-    from pipelink_ir.runtime.targets import checked_for
+    from pipelink_ir.passes.manager import parse_passes, stop_after, with_options
+    from pipelink_ir.runtime.targets import checked_for, placed_on
     steps = checked_for(parse_passes(target.passes if args.passes is None else args.passes), [target] if args.target else ())
+    steps = placed_on(steps, target, _device_map(args.device_map))
+    if args.pass_options is not None:
+        steps = with_options(steps, args.pass_options)
     return stop_after(steps, args.stop_after) if args.stop_after else steps
 
 
@@ -77,6 +82,19 @@ def dump_backend(dump: DumpDir, name: str, artifacts: Artifacts) -> None:
         if extension != "plir":
             dump.write(f"{name}.{extension}", text)
     dump.write(f"{name}.plan.json", plan.json_text(artifacts.module, name))
+
+
+def _device_map(text: str | None) -> tuple[str, ...]:
+    """The entries of `cuda:1=cuda:0,@t4=cpu`."""
+    from pipelink_ir.passes.devices import is_device
+    entries = tuple(e.strip() for e in text.split(",")) if text is not None else ()
+    for e in entries:
+        asked, equals, given = e.partition("=")
+        for device in (asked, given):
+            if not equals or not is_device(device):
+                raise UsageError(f"--device-map: '{device if equals else e}' is no {'device' if equals else 'entry DEVICE=DEVICE'}; "
+                                 "devices are cpu, cuda:N, and declared targets, @t4")
+    return entries
 
 
 def _folder(path: str) -> Path:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from pipelink_ir.ir.diagnostics import Diagnostic, InternalError, ProgramError, Report, UsageError, did_you_mean, violation
 from pipelink_ir.ir.nodes import Module, Operand, Pipeline
 from pipelink_ir.passes.ledger import Entry, check_denied, ledger, parse_kinds
-from pipelink_ir.passes.manager import INPUT, Hook, Step, describe_error, parse_passes, pipeline_text, run_passes
+from pipelink_ir.passes.manager import INPUT, Hook, Step, describe_error, parse_passes, pipeline_text, run_passes, with_options
 from pipelink_ir.runtime.attributes import require_values, with_attributes
 from pipelink_ir.runtime.project import Project, find_project
 from pipelink_ir.runtime.sources import read_program
-from pipelink_ir.runtime.targets import Target, best_target, checked_for, completed, load, parse_target
+from pipelink_ir.runtime.targets import Target, best_target, checked_for, completed, load, parse_target, placed_on
 
 if TYPE_CHECKING:
     from pipelink_ir.backends.interface import Executable
@@ -282,7 +282,7 @@ class Compiled:
 
 
 def compile(program: str | os.PathLike[str], target: str | None = None, pipeline: str | None = None, *, float64: bool = False, copies: str | None = None,
-            check_values: bool = False, deny: str | Iterable[str] = (), **attributes: Any) -> Compiled:
+            check_values: bool = False, deny: str | Iterable[str] = (), passes: str | None = None, pass_options: str | None = None, **attributes: Any) -> Compiled:
     """Compile a program for a target and return a callable.
 
     `program` is the path of a `.plir` file, or the text of a program (a string of several lines). `target` is "cuda" or "cuda:1" (a GPU), "cpu", or
@@ -291,7 +291,8 @@ def compile(program: str | os.PathLike[str], target: str | None = None, pipeline
 
     `copies` is "refuse" (the default) or "allow": whether an array that is not as contiguous as an operator asks is copied instead of refused. With
     `check_values`, `range` and `finite` are checked on the values of every edge while it runs, which takes time. `deny` names kinds of ledger entries
-    that are errors, "copy,cast". What is not said is taken from the `pipelink.yaml` beside the program or above it.
+    that are errors, "copy,cast". `passes` are the passes to run, as `--passes` takes them, and `pass_options` other options for some of those that run:
+    "assign-streams{max_streams=8},fuse{nodes=1}" allows eight streams and fuses nothing. What is not said is taken from the `pipelink.yaml` beside the program or above it.
 
     Raises `ProgramError` with all diagnostics if the program is at fault, as `ContractViolationError` if the first is about a contract.
 
@@ -304,7 +305,8 @@ def compile(program: str | os.PathLike[str], target: str | None = None, pipeline
     try:
         with project.environment():
             module = read(program)
-            steps = project.steps(checked_for(parse_passes(chosen.passes), [chosen] if target else ()), checked=bool(target or module.targets))
+            steps = placed_on(checked_for(parse_passes(chosen.passes if passes is None else passes), [chosen] if target else ()), chosen)
+            steps = project.steps(with_options(steps, pass_options or ""), checked=bool(target or module.targets))
             compiled = compile_module(module, chosen, pipeline, attributes, float64=float64, steps=steps, settings=settings)
     except ProgramError as error:
         raise violation(error) from None

@@ -78,6 +78,15 @@ def checked_for(steps: Sequence[Step], targets: Sequence[Target]) -> tuple[Step,
     return tuple(Step(s.of, replace(s.options, targets=names)) if names and s.name == "check-contracts" and not s.options.targets else s for s in steps)
 
 
+def placed_on(steps: Sequence[Step], target: Target, device_map: Sequence[str] = ()) -> tuple[Step, ...]:
+    """The steps in which nodes are placed on this target, with the devices that the command puts in place of others."""
+    def one(s: Step) -> Step:
+        if s.name != "place-devices":
+            return s
+        return Step(s.of, replace(s.options, target=s.options.target or target.name, map=tuple(device_map) or s.options.map))
+    return tuple(map(one, steps))
+
+
 def completed(steps: Sequence[Step], target: Target) -> tuple[Step, ...]:
     """The steps, and around them what the backend of a target cannot do without."""
     names = [s.name for s in steps]

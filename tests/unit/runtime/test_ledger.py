@@ -47,7 +47,7 @@ def test_a_resumed_stage_has_the_same_ledger() -> None:
 def test_devices_that_a_target_has_not() -> None:
     entries = ledger(parse(INSERTED, "p.plir"), "cpu")
     assert [e.kind for e in entries].count("fallback") == 2
-    assert "'@main' on cuda:0: runs on the CPU" in str(entries[0])
+    assert "'@main' on cuda:0: asked for cuda:0, runs on the CPU" in str(entries[0])
     assert ledger(parse(TWICE, "p.plir"), "cpu") == ()
 
 
