@@ -4,10 +4,10 @@ Before:  pipeline @p(…) on cuda:0 {                     After:  pipeline @p(�
            %a = @f(%x) on cuda:0                                  %a = @f(%x)
            %y = @g(%a) on cuda:1                                  %y = @g(%a) reason = "fallback: asked for cuda:1, runs on cuda:0: …"
 
-`on` of a node, of the node of a graph that it stands in, or of the pipeline says where it belongs, a number, `cpu` or a declared target; a device map puts other
-devices in their place. What the target has is where it belongs. What it has not runs on the target's device all the same, which is the same result elsewhere: so
-it is listed in the ledger, and `--deny fallback` makes it an error. The word of a pipeline stays, with the map applied: the ledger compares it with the target. No
-copies are inserted, since with one device no edge leads to another.
+`on` of a node, of the node of a graph that it stands in, or of the pipeline says where it belongs, a number, `cpu` or a declared target; a device map puts
+other devices in their place. What the target has is where it belongs. What it has not runs on the target's device all the same, which is the same result
+elsewhere: so it is listed in the ledger, and `--deny fallback` makes it an error. The word of a pipeline stays, with the map applied: the ledger compares it
+with the target. No copies are inserted, since with one device no edge leads to another.
 
 A place in an arena of another device than the target's is dropped from a plan, with a warning: the plan was made for another command.
 

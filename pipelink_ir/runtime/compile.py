@@ -282,7 +282,8 @@ class Compiled:
 
 
 def compile(program: str | os.PathLike[str], target: str | None = None, pipeline: str | None = None, *, float64: bool = False, copies: str | None = None,
-            check_values: bool = False, deny: str | Iterable[str] = (), passes: str | None = None, pass_options: str | None = None, **attributes: Any) -> Compiled:
+            check_values: bool = False, deny: str | Iterable[str] = (), passes: str | None = None, pass_options: str | None = None,
+            **attributes: Any) -> Compiled:
     """Compile a program for a target and return a callable.
 
     `program` is the path of a `.plir` file, or the text of a program (a string of several lines). `target` is "cuda" or "cuda:1" (a GPU), "cpu", or
@@ -292,7 +293,8 @@ def compile(program: str | os.PathLike[str], target: str | None = None, pipeline
     `copies` is "refuse" (the default) or "allow": whether an array that is not as contiguous as an operator asks is copied instead of refused. With
     `check_values`, `range` and `finite` are checked on the values of every edge while it runs, which takes time. `deny` names kinds of ledger entries
     that are errors, "copy,cast". `passes` are the passes to run, as `--passes` takes them, and `pass_options` other options for some of those that run:
-    "assign-streams{max_streams=8},fuse{nodes=1}" allows eight streams and fuses nothing. What is not said is taken from the `pipelink.yaml` beside the program or above it.
+    "assign-streams{max_streams=8},fuse{nodes=1}" allows eight streams and fuses nothing. What is not said is taken from the `pipelink.yaml` beside the
+    program or above it.
 
     Raises `ProgramError` with all diagnostics if the program is at fault, as `ContractViolationError` if the first is about a contract.
 

@@ -46,8 +46,8 @@ KEYS = (
         "Folders, relative to the project file, in which `import \"file.plir\"` looks after the folder of the importing file.",
         "search_paths: [ops, ../shared/ops]", {"type": "array", "items": {"type": "string"}, "uniqueItems": True}),
     Key("device_map", "which device stands for which",
-        "A device of a program (`cuda:1`, `@t4`) and the device that its nodes are placed on instead. Versions without a CUDA backend check it and run "
-        "everything on the CPU.",
+        "A device of a program (`cuda:1`, `@t4`) and the device that its nodes are placed on instead. Without an entry, what asks for a device that the "
+        "target has not runs on the target's own, and the ledger lists it. `--device-map` replaces the whole table.",
         "device_map: {\"cuda:1\": \"cuda:0\"}",
         {"type": "object", "propertyNames": {"pattern": _DEVICE}, "additionalProperties": {"type": "string", "pattern": _DEVICE}}),
     Key("precision", "a policy for operators that have none",
