@@ -283,7 +283,11 @@ class CupyDriver:
 
     def fresh(self, device: int, shape: tuple[int, ...], kind: Any, size: int, stream: int) -> tuple[Any, int]:
         if self._get_device() == device and self._current(device).ptr == stream:
-            return self._array(device, shape, kind, size)
+            try:
+                memory = self._alloc(size)
+                return self._ndarray(shape, kind, memory), memory.ptr
+            except (MemoryError, self._runtime.CUDARuntimeError) as error:
+                raise self._no_room(size, device, error) from error
         with self.on(device), self._as_current(stream):
             return self._array(device, shape, kind, size)
 
@@ -300,8 +304,11 @@ class CupyDriver:
             memory = self._alloc(size)
             array = self._ndarray(shape, kind, memory)
         except (MemoryError, self._runtime.CUDARuntimeError) as error:
-            raise OutOfDeviceMemory(size, f"'cuda:{device}'", " ".join(str(error).split())) from error
+            raise self._no_room(size, device, error) from error
         return array, memory.ptr
+
+    def _no_room(self, size: int, device: int, error: Exception) -> OutOfDeviceMemory:
+        return OutOfDeviceMemory(size, f"'cuda:{device}'", " ".join(str(error).split()))
 
     def packed(self, device: int, source: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, stream: int) -> tuple[Any, int]:
         with self.on(device), self._as_current(stream):

@@ -152,30 +152,30 @@ class CudaExecutable:
             self._end(lane)
 
     def replay(self, shapes: tuple[tuple[int, ...], ...], inputs: list[int], stream: int) -> list[Any] | None:
-        """`run` for arrays on the device alone, made on `stream`, where all that is to be done is to replay a graph; None where more is to be done."""
+        """`run` for arrays on the device alone, made on `stream`, where all that is to be done is to replay a graph, or to launch the kernels of a recipe that
+        needs none; None where more is to be done."""
         recipe = self._recipes.get(shapes)
         if recipe is None or not recipe.plain or self._pid != os.getpid():
             return None
-        with self._lock:
-            lane = next((lane for lane in self._idle if lane.last == stream), None)
-            if lane is None:
-                return None
-            self._idle.remove(lane)
+        lane = self._idle_on(stream)
+        if lane is None:
+            return None
         try:
             instance = lane.instances.get(id(recipe))
-            if instance is None or instance.graph is None or lane.held:
+            if instance is None or lane.held or (instance.graph is None and self.graphs.wanted(recipe)):
                 return None
+            fresh, device = self.driver.fresh, self.device
             arrays, outputs = [], []
             try:
                 if recipe.bytes:
                     # Another recipe may have moved the arena.
                     instance.place(lane.reserve(recipe.bytes))
                 for shape, kind, size in recipe.outputs:
-                    array, address = self.driver.fresh(self.device, shape, kind, size, stream)
+                    array, address = fresh(device, shape, kind, size, stream)
                     arrays.append(array)
                     outputs.append(address)
                 instance.give(inputs, outputs)
-                self.driver.issue(self.device, instance.replay(), lane.streams(stream, 0, ())[0])
+                self.driver.issue(device, instance.again(), lane.table(stream))
             except DeviceError:
                 # The long way meets the fault again, and tells it.
                 instance.dirty.update(instance.steps)
@@ -185,6 +185,17 @@ class CudaExecutable:
             return arrays
         finally:
             self._idle.append(lane)
+
+    def _idle_on(self, stream: int) -> Lane | None:
+        """A lane that nobody holds and whose last run was on that stream. There is mostly one lane."""
+        with self._lock:
+            idle = self._idle
+            if idle and idle[-1].last == stream:
+                return idle.pop()
+            for n, lane in enumerate(idle):
+                if lane.last == stream:
+                    return idle.pop(n)
+        return None
 
     def start(self, given: Given) -> Pending:
         """Run, and return at once."""

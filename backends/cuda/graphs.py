@@ -26,10 +26,14 @@ class Graphs:
         self._used: weakref.WeakKeyDictionary[Lane, dict[int, None]] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
+    def wanted(self, recipe: Recipe) -> bool:
+        """Whether a recipe that is called again is worth a graph."""
+        return bool(self.most) and len(recipe.issued) >= self.least and recipe.refused is None
+
     def prepare(self, lane: Lane, recipe: Recipe) -> None:
         """Called before a run that is not the first of its recipe: makes a graph where one is worth it and may be kept."""
         most = self.most
-        if not most or len(recipe.issued) < self.least or recipe.refused is not None:
+        if not self.wanted(recipe):
             return
         instance = lane.instances.get(id(recipe))
         if instance is None:

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from pipelink_ir.backends.cuda.driver import LAUNCH, RECORD, REPLAY, REPOINT, WAIT, Commands, Driver, Graph, quietly
+from pipelink_ir.backends.cuda.driver import CALL, LAUNCH, RECORD, REPLAY, REPOINT, WAIT, Commands, Driver, Graph, quietly
 from pipelink_ir.backends.cuda.recipe import Recipe
 
 ROOM = 16
@@ -72,7 +72,8 @@ class Instance:
         self._fixed: Any = None
         self.fixed_at = 0
         self.fixed_dirty = False
-        self._replay: Commands | None = None
+        self._again: Commands | None = None
+        self._again_by: Graph | None = None
         self._given: list[tuple[int, bool, int, list[int]]] = []
         """Words that change from call to call: whether of a result, of which, and the launches that have them among their arguments."""
         self._given_fixed = [p for p in recipe.pointers if p.of.kind in ("input", "result")]
@@ -159,11 +160,10 @@ class Instance:
         for pointer in self._given_fixed:
             self._point(pointer.place, (inputs if pointer.of.kind == "input" else results)[pointer.of.number])
 
-    def replay(self) -> Commands:
-        """A run that is nothing but a replay behind the last run of the lane, with the arguments that have changed told to the graph first."""
+    def again(self) -> Commands:
+        """A run that is nothing but its kernels behind the last run of the lane: a replay, with the arguments that have changed told to the graph first."""
         graph, lane = self.graph, self.lane
-        assert graph is not None
-        if self.dirty:
+        if graph is not None and self.dirty:
             commands = lane.commands
             commands.clear()
             commands.add(WAIT, 0, lane.done)
@@ -172,9 +172,11 @@ class Instance:
             commands.add(REPLAY, graph.executable, 0)
             commands.add(RECORD, lane.done, 0)
             return commands
-        if self._replay is None:
-            self._replay = Commands([(WAIT, 0, lane.done), (REPLAY, graph.executable, 0), (RECORD, lane.done, 0)])
-        return self._replay
+        if self._again is None or self._again_by is not graph:
+            self._again_by = graph
+            kernels = (CALL, self.body.address, len(self.body)) if graph is None else (REPLAY, graph.executable, 0)
+            self._again = Commands([(WAIT, 0, lane.done), kernels, (RECORD, lane.done, 0)])
+        return self._again
 
     def close(self) -> None:
         """Give back what belongs to this recipe alone."""
@@ -185,7 +187,7 @@ class Instance:
 
     def drop_graph(self) -> None:
         """Give the graph back."""
-        graph, self.graph, self._replay = self.graph, None, None
+        graph, self.graph, self._again, self._again_by = self.graph, None, None, None
         if graph is not None:
             self.lane.owned.graphs.pop(id(graph), None)
             quietly(graph.close)
@@ -206,6 +208,8 @@ class Lane:
         self.instances: dict[int, Instance] = {}
         self.commands = Commands(room=32)
         self._table: Any = None
+        self._table_at = 0
+        self._main: int | None = None
         self.unfinished = False
         """Whether the last run was not waited for: then memory of the host that belongs to the lane may still be in use."""
         self.held: list[Any] = []
@@ -244,8 +248,14 @@ class Lane:
         need = 1 + len(own) + len(others)
         if self._table is None or need > len(self._table):
             self._table = (ctypes.c_void_p * (need + ROOM))()
+            self._table_at = ctypes.addressof(self._table)
         self._table[:need] = (main, *own, *others)
-        return ctypes.addressof(self._table), 1 + len(own)
+        self._main = main
+        return self._table_at, 1 + len(own)
+
+    def table(self, main: int) -> int:
+        """The address of the table of streams for a run like the last one."""
+        return self._table_at if main == self._main else self.streams(main, 0, ())[0]
 
     def _issue_own(self, *commands: tuple[int, ...]) -> None:
         table = (ctypes.c_void_p * 1)(self.own)

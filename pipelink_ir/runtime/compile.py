@@ -31,8 +31,8 @@ class Results:
 
     __slots__ = ("_arrays",)
 
-    def __init__(self, arrays: Mapping[str, Any]) -> None:
-        self._arrays = dict(arrays)
+    def __init__(self, arrays: dict[str, Any]) -> None:
+        self._arrays = arrays
 
     def __getitem__(self, name: str | int) -> Any:
         if isinstance(name, int):

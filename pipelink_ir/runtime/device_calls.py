@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pipelink_ir.ir.diagnostics import UsageError
 from pipelink_ir.ir.dtypes import DTYPES, DType
 from pipelink_ir.ir.nodes import Operand
-from pipelink_ir.runtime.device_bind import DeviceBound
+from pipelink_ir.runtime.device_bind import DeviceBound, torch_stream
 
 if TYPE_CHECKING:
     from pipelink_ir.backends.cuda.executable import CudaExecutable
@@ -72,45 +72,79 @@ def start(executable: CudaExecutable, results: Sequence[Operand], bound: DeviceB
 
 
 class Again:
-    """Calls with arrays of CuPy in the form of the last one: their addresses are read, and the graph is replayed. Whatever is different goes the long way."""
+    """Calls with arrays of CuPy or PyTorch in the form of the last one: their addresses are read, and the graph is replayed. Whatever is different goes the
+    long way, which finds out whether it may be."""
 
-    __slots__ = ("_array", "_driver", "_executable", "_index", "_items", "_make", "_names", "_shapes")
+    __slots__ = ("_array", "_executable", "_index", "_items", "_make", "_name", "_names", "_replay", "_shapes", "_stream", "_torch")
 
     def __init__(self, executable: CudaExecutable, bound: DeviceBound, masks: Sequence[int], results: Sequence[Operand],
                  made: Callable[[dict[str, Any]], Results]) -> None:
         import sys
-        self._executable, self._driver, self._index, self._make = executable, executable.driver, executable.device, made
+        self._executable, self._index, self._make, self._shapes = executable, executable.device, made, bound.shapes
+        self._replay, self._stream = executable.replay, executable.driver.callers_stream
         self._array = sys.modules["cupy"].ndarray
-        self._names, self._shapes = tuple(r.name for r in results), bound.shapes
-        self._items = tuple((n, x.shape, x.strides, x.dtype, mask) for n, x, mask in zip(bound.names, bound.sources, masks, strict=True))
+        self._names = tuple(r.name for r in results)
+        self._name = self._names[0] if len(results) == 1 else None
+        self._torch = any(type(x) is not self._array for x in bound.sources)
+        """Whether some are PyTorch's."""
+        self._items = tuple((n, x.shape, x.strides if type(x) is self._array else _torch_form(x), x.dtype, mask)
+                            for n, x, mask in zip(bound.names, bound.sources, masks, strict=True))
 
     @classmethod
     def of(cls, executable: Any, bound: Bound, binder: Any, results: Sequence[Operand], made: Callable[[dict[str, Any]], Results]) -> Again | None:
         """None where the next call cannot go this way."""
         import sys
-        cupy = sys.modules.get("cupy")
+        cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
         if cupy is None or not isinstance(bound, DeviceBound) or bound.packed or bound.others or bound.foreign or bound.host or binder.look is not None:
             return None
-        if bound.stream is None or any(type(x) is not cupy.ndarray for x in bound.sources):
+        kinds = (cupy.ndarray, torch.Tensor) if torch is not None else (cupy.ndarray,)
+        if bound.stream is None or any(type(x) not in kinds for x in bound.sources):
             return None
         return cls(executable, bound, binder.masks, results, made)
 
     def __call__(self, given: Mapping[str, Any]) -> Results | None:
         """The results, or None."""
-        if len(given) != len(self._items):
+        items = self._items
+        if len(given) != len(items):
             return None
-        addresses, index, kind = [], self._index, self._array
-        for name, shape, strides, dtype, mask in self._items:
+        index, kind = self._index, self._array
+        stream = self._stream(index)
+        if self._torch and torch_stream(index) != stream:
+            return None
+        addresses = []
+        for name, shape, form, dtype, mask in items:
             x: Any = given.get(name)
-            if type(x) is not kind or x.shape != shape or x.strides != strides or x.dtype != dtype:
-                return None
-            memory = x.data
-            address = memory.ptr
-            if address & mask or memory.device_id != index:
-                return None
+            if type(x) is kind:
+                if x.shape != shape or x.strides != form or x.dtype != dtype:
+                    return None
+                memory = x.data
+                address = memory.ptr
+                if address & mask or memory.device_id != index:
+                    return None
+            else:
+                address = self._torch_address(x, shape, form, dtype)
+                if not address or address & mask:
+                    return None
             addresses.append(address)
-        values = self._executable.replay(self._shapes, addresses, self._driver.callers_stream(index))
-        return None if values is None else self._make(dict(zip(self._names, values, strict=True)))
+        values = self._replay(self._shapes, addresses, stream)
+        if values is None:
+            return None
+        return self._make({self._name: values[0]} if self._name is not None else dict(zip(self._names, values, strict=True)))
+
+    def _torch_address(self, x: Any, shape: Any, form: Any, dtype: Any) -> int:
+        """Where a tensor begins, 0 if it is not in the form of the last one."""
+        import sys
+        torch = sys.modules.get("torch")
+        if not self._torch or torch is None or type(x) is not torch.Tensor or x.dtype is not dtype or x.shape != shape:
+            return 0
+        if x.get_device() != self._index or x.requires_grad or x.is_neg() or _torch_form(x) != form:
+            return 0
+        return int(x.data_ptr())
+
+
+def _torch_form(x: Any) -> tuple[Any, ...]:
+    """A tensor's strides, and the bytes of its storage behind its first element: somebody may have shrunk it."""
+    return x.stride(), x.untyped_storage().nbytes() - x.storage_offset() * x.element_size()
 
 
 def _arrays(executable: CudaExecutable, bound: DeviceBound, into: Mapping[int, tuple[Any, int]]) -> Arrays:

@@ -1,0 +1,196 @@
+"""Calls in the form of the last one: they do no more than they have to, follow every array, and anything that is different is still looked at."""
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipelink_ir as pl
+from tests.unit.device.emulated import EmulatingDriver
+
+ONE = "pipeline @p(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { %y = @twice(%x) }\n" \
+      "op @twice(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { memory { align = 16 } compute { %y[n] = 2 * %x[n] } }\n"
+BOTH = """
+op @twice(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { downgrade sm_75 { block = 128 } compute { %y[n] = 2 * %x[n] } }
+op @sum(%x: tensor<Nxf32>, %z: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { downgrade sm_75 { block = 128 } compute { %y[n] = %x[n] + %z[n] } }
+pipeline @p(%x: tensor<Nxf32>, %z: tensor<Nxf32>) -> (%y: tensor<Nxf32>, %a: tensor<Nxf32>) {
+  %a = @twice(%x)
+  %y = @sum(%a, %z)
+}
+"""
+
+
+def values(k: int, n: int = 8) -> Any:
+    return np.arange(n, dtype=np.float32) + k
+
+
+def shortened(p: pl.Compiled, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each call from now on goes the short way."""
+    seen: list[bool] = []
+    again: Any = p._again
+    assert again is not None
+
+    def look(given: Any) -> Any:
+        out = again(given)
+        seen.append(out is not None)
+        return out
+
+    monkeypatch.setattr(p, "_again", look)
+    return seen
+
+
+def called(p: pl.Compiled, device: EmulatingDriver, **arrays: Any) -> list[Any]:
+    return [device.to_host(y) for y in p(**arrays)]
+
+
+def test_one_kernel_is_launched_without_a_graph(device: EmulatingDriver, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    p = pl.compile(ONE, target="cuda")
+    arrays = [cupy.ndarray(device, values(k)) for k in range(4)]
+    called(p, device, x=arrays[0])
+    seen = shortened(p, monkeypatch)
+    device.log.clear()
+    kept = [(k, p(x=arrays[k]).y) for k in (0, 1, 1, 3, 2, 0)]
+    for k, y in kept:
+        np.testing.assert_array_equal(device.to_host(y), 2 * values(k))
+    assert seen == [True] * 6
+    assert [e[0] for e in device.log if e[0] in ("launch", "replay", "repoint")] == ["launch"] * 6
+
+
+def test_without_graphs_kernels_are_launched(device: EmulatingDriver, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIPELINK_GRAPHS", "off")
+    p = pl.compile(BOTH, target="cuda")
+    x, z = cupy.ndarray(device, values(1)), cupy.ndarray(device, values(5))
+    called(p, device, x=x, z=z)
+    seen = shortened(p, monkeypatch)
+    device.log.clear()
+    for _ in range(3):
+        y, a = called(p, device, x=x, z=z)
+        np.testing.assert_array_equal(a, 2 * values(1))
+        np.testing.assert_array_equal(y, 2 * values(1) + values(5))
+    assert seen == [True] * 3
+    assert [e[0] for e in device.log if e[0] in ("launch", "replay")] == ["launch"] * 6
+
+
+def test_a_graph_that_comes_later_is_used(device: EmulatingDriver, cupy: Any) -> None:
+    p = pl.compile(ONE, target="cuda")
+    x = cupy.ndarray(device, values(1))
+    for _ in range(3):
+        called(p, device, x=x)
+    p.executable.graphs.least = 1  # type: ignore[attr-defined]
+    device.log.clear()
+    for k in range(4):
+        np.testing.assert_array_equal(called(p, device, x=cupy.ndarray(device, values(k)))[0], 2 * values(k))
+    assert sum(e[0] == "replay" for e in device.log) == 4
+    assert p.executable.graphs.captured == 1  # type: ignore[attr-defined]
+
+
+def test_another_stream_comes_after_the_last(device: EmulatingDriver, cupy: Any) -> None:
+    """The played driver raises where two accesses to the same memory are not in order."""
+    p = pl.compile(BOTH, target="cuda")
+    streams = [0, device.stream(0), device.stream(0)]
+    for turn in range(12):
+        device.callers = streams[(turn // 2) % 3]
+        y, _ = called(p, device, x=cupy.ndarray(device, values(turn)), z=cupy.ndarray(device, values(0)))
+        np.testing.assert_array_equal(y, 2 * values(turn) + values(0))
+
+
+WRONG = {
+    "dtype": (lambda cupy, device: cupy.ndarray(device, np.ones(8, np.float64)), pl.ExecutionError),
+    "rank": (lambda cupy, device: cupy.ndarray(device, np.ones((8, 1), np.float32)), pl.ExecutionError),
+    "alignment": (lambda cupy, device: cupy.ndarray(device, values(0), offset=4), pl.ContractViolationError),
+    "device": (lambda cupy, device: cupy.ndarray(device, values(0), device=1), pl.ExecutionError),
+    "no array": (lambda cupy, device: "x", pl.ExecutionError),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_does_not_fit_is_an_error_after_many_calls(device: EmulatingDriver, cupy: Any, what: str) -> None:
+    make, error = WRONG[what]
+    p = pl.compile(ONE, target="cuda")
+    good = cupy.ndarray(device, values(3))
+    for _ in range(4):
+        called(p, device, x=good)
+    wrong = make(cupy, device)
+    for _ in range(2):
+        with pytest.raises(error):
+            p(x=wrong)
+    with pytest.raises(pl.ExecutionError):
+        p()
+    with pytest.raises(pl.ExecutionError):
+        p(x=good, z=good)
+    np.testing.assert_array_equal(called(p, device, x=good)[0], 2 * values(3))
+
+
+def test_other_sizes_go_the_long_way(device: EmulatingDriver, cupy: Any) -> None:
+    p = pl.compile(BOTH, target="cuda")
+    for turn in range(10):
+        n = (8, 8, 8, 1000, 3)[turn % 5]
+        y, a = called(p, device, x=cupy.ndarray(device, values(turn, n)), z=cupy.ndarray(device, values(1, n)))
+        np.testing.assert_array_equal(y, 2 * values(turn, n) + values(1, n))
+        np.testing.assert_array_equal(a, 2 * values(turn, n))
+
+
+# ------------------------------------------------------------------------------------------------------------------------- PyTorch
+
+
+class Tensor:
+    """As much of PyTorch's tensor on a GPU as is looked at."""
+
+    requires_grad = False
+
+    def __init__(self, driver: EmulatingDriver, data: Any, device: int = 0) -> None:
+        self._memory, self._device, self.held = driver.given(data, driver.callers), device, data.nbytes
+        self.shape, self.dtype = data.shape, FLOAT
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(s // 4 for s in np.empty(self.shape, np.float32).strides)
+
+    def untyped_storage(self) -> Any:
+        return types.SimpleNamespace(nbytes=lambda: self.held)
+
+    def storage_offset(self) -> int:
+        return 0
+
+    def element_size(self) -> int:
+        return 4
+
+    def get_device(self) -> int:
+        return self._device
+
+    def is_neg(self) -> bool:
+        return False
+
+    def data_ptr(self) -> int:
+        return self._memory.address
+
+
+FLOAT = object()
+
+
+def test_tensors_of_pytorch(device: EmulatingDriver, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of a tensor is taken for granted: each property that changes sends the call the long way."""
+    from pipelink_ir.runtime.device_calls import Again
+    streams = types.SimpleNamespace(torch=0)
+    torch = types.ModuleType("torch")
+    torch.Tensor, torch._C = Tensor, types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: streams.torch)  # type: ignore[attr-defined]
+    p = pl.compile(ONE, target="cuda")
+    for _ in range(2):
+        called(p, device, x=cupy.ndarray(device, values(0)))
+    bound: Any = p.bind({"x": cupy.ndarray(device, values(0))})
+    bound.sources = (Tensor(device, values(0)),)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    again = Again.of(p.executable, bound, p.binder, p.results, lambda found: found)  # type: ignore[arg-type, return-value]
+    assert again is not None
+    for k in range(3):
+        out: Any = again({"x": Tensor(device, values(k))})
+        np.testing.assert_array_equal(device.to_host(out["y"]), 2 * values(k))
+    for name, value in (("dtype", object()), ("shape", (9,)), ("requires_grad", True), ("_device", 1), ("held", 28), ("is_neg", lambda: True),
+                        ("stride", lambda: (2,)), ("data_ptr", lambda: 4), ("data_ptr", lambda: 0)):
+        x = Tensor(device, values(1))
+        setattr(x, name, value)
+        assert again({"x": x}) is None, name
+    streams.torch = device.stream(0)
+    assert again({"x": Tensor(device, values(1))}) is None
