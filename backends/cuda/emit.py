@@ -12,17 +12,18 @@ too: its parallel loop is spread over the grid, and statements for one thread ar
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipelink_ir.backends.cuda.bounds import LIMIT
 from pipelink_ir.backends.cuda.emit_expr import Expressions, Place, memory_type
+from pipelink_ir.backends.cuda.emit_fragments import MACRO, has_fragments
 from pipelink_ir.backends.cuda.emit_stmt import Space, Writer, broken, kind_name
 from pipelink_ir.backends.cuda.kinds import Kinds, kinds_of
 from pipelink_ir.backends.cuda.names import Names, kernel_names
-from pipelink_ir.backends.cuda.prelude import NAME, header
+from pipelink_ir.backends.cuda.prelude import NAME, shown
 from pipelink_ir.backends.cuda.target_facts import CUDA, TargetFacts
-from pipelink_ir.backends.loops.form import Block, For, If, Kernel, Program, Store
+from pipelink_ir.backends.loops.form import Block, For, If, Kernel, Move, Program, Store, evaluate
 from pipelink_ir.ir.dtypes import DType
 from pipelink_ir.ir.nodes import Define, Operator
 
@@ -70,6 +71,10 @@ class KernelCode:
     """Scratch of each thread, in `scratch`."""
     kinds: Kinds = field(compare=False, repr=False)
 
+    def team(self, symbols: Mapping[str, int]) -> int:
+        """The threads of a block for given sizes, where it must be some number."""
+        return self.threads if self.kernel.team is None else evaluate(self.kernel.team, dict(symbols))
+
 
 @dataclass(frozen=True, slots=True)
 class UnitCode:
@@ -87,7 +92,7 @@ class UnitCode:
     def whole(self) -> str:
         """The text with the prelude in the place where it is included: a file that any compiler takes."""
         head, rest = self.text.split(f'#include "{NAME}"\n', 1)
-        return f"{head}{header(self.facts)}\n{rest}"
+        return f"{head}{shown(self.facts, bool(head))}\n{rest}"
 
 
 def emit_unit(programs: Sequence[tuple[Program, Operator | None]], facts: TargetFacts = CUDA, threads: int = THREADS,
@@ -102,7 +107,8 @@ def emit_unit(programs: Sequence[tuple[Program, Operator | None]], facts: Target
             parts += ["", *_comments(program, kernel, operator), *text]
             kernels.append(code)
         codes.append(tuple(kernels))
-    head = [f'#include "{NAME}"', "namespace pl = pipelink;", "using namespace pl::types;"]
+    uses = any(has_fragments(k.kernel.body) for c in codes for k in c)
+    head = [*([f"#define {MACRO} 1"] if uses else []), f'#include "{NAME}"', "namespace pl = pipelink;", "using namespace pl::types;"]
     return UnitCode("\n".join([*head, *parts, ""]), tuple(codes), facts)
 
 
@@ -188,6 +194,8 @@ def _stored(block: Block) -> Iterable[str]:
     for s in block:
         if isinstance(s, Store):
             yield s.buffer
+        elif isinstance(s, Move):
+            yield s.to
         elif isinstance(s, For):
             yield from _stored(s.body)
         elif isinstance(s, If):

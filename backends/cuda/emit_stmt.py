@@ -1,13 +1,36 @@
 """Statements of the loop form as lines of C++."""
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pipelink_ir.backends.cuda.emit_expr import Expressions, Place, memory_type
+from pipelink_ir.backends.cuda.emit_fragments import Statement, fragment_line, has_fragments
 from pipelink_ir.backends.cuda.kinds import C_TYPES, addressing, kind_of_dtype, over_symbols
 from pipelink_ir.backends.cuda.names import Names
 from pipelink_ir.backends.cuda.target_facts import TargetFacts
-from pipelink_ir.backends.loops.form import Alloc, Assign, Barrier, Block, Combine, Const, Expr, Fail, For, If, Kernel, Let, Op, Ref, Stmt, Store, Var
+from pipelink_ir.backends.loops.form import (
+    Alloc,
+    Assign,
+    Barrier,
+    Block,
+    Combine,
+    Const,
+    Expr,
+    Fail,
+    For,
+    Fragment,
+    If,
+    Kernel,
+    Let,
+    Move,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    Var,
+)
+from pipelink_ir.backends.loops.tidy import blocks
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import I64, DType
 
@@ -49,9 +72,16 @@ class Writer:
     uses_status: bool = False
     addressing: frozenset[str] = frozenset()
     """Names of which indices are made."""
+    moved: frozenset[str] = frozenset()
+    """Memory of which several elements are moved at once."""
+    fragments: dict[str, str] = field(default_factory=dict)
+    """Matrix fragments by name, as they are called in C++."""
+    uses_fragments: bool = False
 
     def __post_init__(self) -> None:
+        self.uses_fragments = has_fragments(self.kernel.body)
         self.addressing = addressing(self.kernel, self.e.kinds)
+        self.moved = frozenset(_moved(self.kernel.body))
 
     def line(self, text: str) -> None:
         self.lines += broken("  " * self.level + text)
@@ -76,7 +106,7 @@ class Writer:
                 heap = self._alloc(s)
                 if heap:
                     held.append(self.e.places[s.name].name)
-            elif isinstance(s, Store) and self._by_leader(s):
+            elif isinstance(s, Store | Move) and self._by_leader(s):
                 self._leader(s)
             else:
                 self.statement(s)
@@ -99,7 +129,7 @@ class Writer:
                 self.line(f"{C_TYPES[kind_of_dtype(dtype)]} {self.name(name)} = {text};")
             case Assign(name, value):
                 self._assign(name, value)
-            case Store():
+            case Store() | Move():
                 self._store(s)
             case For():
                 self._for(s)
@@ -119,6 +149,10 @@ class Writer:
                 self.line(self.facts.barrier)
             case Combine():
                 self._combine(s)
+            case _ if isinstance(s, Statement):
+                if isinstance(s, Fragment):
+                    self.fragments[s.name] = self.scope.new(s.name)
+                self.line(fragment_line(s, e, self.fragments))
 
     def _assign(self, name: str, value: Expr) -> None:
         target = self.e.text(Ref(name, value.dtype))
@@ -127,16 +161,24 @@ class Writer:
         else:
             self.line(f"{target} = {self.e.data(value)};")
 
-    def _store(self, s: Store) -> None:
+    def _store(self, s: Store | Move) -> None:
+        if isinstance(s, Move):
+            self._move(s)
+            return
         place = self.e.place(s.buffer, s.memory)
         self.line(f"{place.name}[{self.e.address(s.index)}] = {self.e.stored(s.value, s.memory)};")
 
+    def _move(self, s: Move) -> None:
+        to, source = self.e.places[s.to], self.e.places[s.source]
+        word = "load" if to.private else "store" if source.private else "copy"
+        self.line(f"pl::{word}_many<{s.count}>(&{to.name}[{self.e.address(s.at)}], &{source.name}[{self.e.address(s.index)}]);")
+
     # ------------------------------------------------------------------------------------------ what one thread does for its block
 
-    def _by_leader(self, s: Store) -> bool:
-        return self.uniform and not self.e.place(s.buffer, s.memory).private
+    def _by_leader(self, s: Store | Move) -> bool:
+        return self.uniform and not self.e.places[s.buffer if isinstance(s, Store) else s.to].private
 
-    def _leader(self, s: Store) -> None:
+    def _leader(self, s: Store | Move) -> None:
         """Neighbouring stores share one `if`."""
         if not self.guarded:
             self.line("if (pl::leader()) {")
@@ -156,11 +198,13 @@ class Writer:
     def _for(self, loop: For) -> None:
         if loop.kind == "serial":
             self._serial(loop)
-        elif loop.kind == "thread":
+        elif loop.kind in ("thread", "each"):
             if not self.uniform:
                 internal_error(f"kernel {self.kernel.name}: a loop over threads inside another, or outside of a block")
             self.uniform = False
-            if self.kernel.threads and (loop.lo, loop.hi, loop.step) == (Const(0, I64), Const(self.kernel.threads, I64), Const(1, I64)):
+            if loop.kind == "each":
+                self._by_each(loop)
+            elif self.kernel.threads and (loop.lo, loop.hi, loop.step) == (Const(0, I64), Const(self.kernel.threads, I64), Const(1, I64)):
                 self._by_each(loop)
             else:
                 self._strided(loop, "pl::thread()", "pl::threads()")
@@ -208,6 +252,8 @@ class Writer:
         if not isinstance(loop.hi, Const) and not self._lasting(loop.hi):
             limit = self.scope.new(f"{loop.var}_end")
             begin += f", {limit} = {end}"
+        if loop.unroll:
+            self.line("PL_UNROLL")
         self.line(f"for ({begin}; {var} < {limit}; {advance % var}) {{")
         self.block(loop.body)
         self.line("}")
@@ -271,7 +317,8 @@ class Writer:
         nbytes = None if constant is None else (max(1, constant) * s.memory.bytes + 15) // 16 * 16
         if nbytes is not None and self.static_shared + nbytes <= self.facts.static_shared - 4096:
             self.static_shared += nbytes
-            self.head.append(f"  {self.facts.shared} {kind} {name}[{max(1, constant or 0)}];")
+            aligned = "alignas(16) " if self.uses_fragments or s.name in self.moved else ""
+            self.head.append(f"  {aligned}{self.facts.shared} {kind} {name}[{max(1, constant or 0)}];")
             return
         self.shared.append(Space(s.name, s.memory.bytes, size))
         self.head += broken(f"  {kind}* const {name} = common.take<{kind}>({self.e.text(size)});")
@@ -280,6 +327,14 @@ class Writer:
         for name in reversed(held):
             self.close_leader()
             self.line(f"pl::release({name});")
+
+
+def _moved(body: Block) -> Iterator[str]:
+    for s in body:
+        if isinstance(s, Move):
+            yield from (s.to, s.source)
+        for b in blocks(s):
+            yield from _moved(b)
 
 
 def broken(line: str) -> list[str]:

@@ -13,7 +13,27 @@ from pipelink_ir.backends.cuda.bounds import Bounds, Interval, exact
 from pipelink_ir.backends.cuda.emit import KernelCode
 from pipelink_ir.backends.cuda.emit_stmt import Space
 from pipelink_ir.backends.cuda.kinds import Kinds
-from pipelink_ir.backends.loops.form import Alloc, Assign, Block, Choose, Convert, Expr, Fail, For, If, Let, Load, Op, Stmt, Store, Var
+from pipelink_ir.backends.loops.form import (
+    Alloc,
+    Assign,
+    Block,
+    Choose,
+    Convert,
+    CopyAsync,
+    Expr,
+    Fail,
+    For,
+    If,
+    Let,
+    Load,
+    Move,
+    Multiply,
+    Op,
+    Stmt,
+    Store,
+    StoreFragment,
+    Var,
+)
 from pipelink_ir.ir.dtypes import I64
 
 MAX_THREADS_IN_GRID = 1 << 24
@@ -85,7 +105,7 @@ class _Walk:
             self.turns = max(0, -(-(hi[1] - lo[0]) // max(1, step[0]))) if known else None
         if hi[1] <= lo[0]:
             return
-        stride = {"serial": 1, "thread": 1024}.get(s.kind, MAX_THREADS_IN_GRID)
+        stride = {"serial": 1, "thread": 1024, "each": 1}.get(s.kind, MAX_THREADS_IN_GRID)
         self._index(s.var, (lo[0], hi[1] + stride * step[1]))
         self.bounds.names[s.var] = (lo[0], hi[1] - 1)
         self.block(s.body)
@@ -127,6 +147,14 @@ def _values(s: Stmt) -> tuple[Expr, ...]:
         return (s.init,)
     if isinstance(s, Store):
         return s.index, s.value
+    if isinstance(s, Move):
+        return s.at, s.index
     if isinstance(s, Alloc):
         return (s.size,)
+    if isinstance(s, Multiply):
+        return s.left.index, s.right.index
+    if isinstance(s, StoreFragment):
+        return (s.part,)
+    if isinstance(s, CopyAsync):
+        return s.index, s.source, s.inside
     return s.values if isinstance(s, Fail) else ()

@@ -9,7 +9,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from pipelink_ir.backends.loops.form import Alloc, Assign, Block, Choose, Const, Convert, Expr, Fail, For, If, Kernel, Let, Load, Op, Ref, Store, Var
+from pipelink_ir.backends.loops.form import (
+    Aligned,
+    Alloc,
+    Assign,
+    Block,
+    Choose,
+    Const,
+    Convert,
+    CopyAsync,
+    Expr,
+    Fail,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Move,
+    Multiply,
+    Op,
+    Ref,
+    Store,
+    StoreFragment,
+    Var,
+)
 from pipelink_ir.ir.dtypes import BOOL, F32, F64, I32, I64, DType
 
 C_TYPES = {"bool": "bool", "i32": "int", "i64": "i64", "index": "index_t", "f32": "float", "f64": "double"}
@@ -132,8 +155,16 @@ def _addresses(block: Block) -> Iterator[Expr]:
         elif isinstance(s, Store):
             yield s.index
             yield from (*_indices(s.index), *_indices(s.value))
+        elif isinstance(s, Move):
+            yield from (s.at, s.index, *_indices(s.at), *_indices(s.index))
         elif isinstance(s, Alloc):
             yield s.size
+        elif isinstance(s, Multiply):
+            yield from (s.left.index, s.right.index)
+        elif isinstance(s, StoreFragment):
+            yield s.part
+        elif isinstance(s, CopyAsync):
+            yield from (s.index, s.source, *_indices(s.inside))
         elif isinstance(s, Let | Assign):
             yield from _indices(s.value)
         elif isinstance(s, Var):
@@ -179,5 +210,5 @@ def over_symbols(x: Expr, kernel: Kernel, kinds: Kinds) -> Expr | None:
         return all_of((x.cond, x.then, x.other), lambda p: Choose(p[0], p[1], p[2], x.dtype))
     if isinstance(x, Convert) and x.to is I64:
         return all_of((x.arg,), lambda p: Convert(p[0], x.to, x.dtype))
-    assert isinstance(x, Convert | Load)
+    assert isinstance(x, Convert | Load | Aligned)
     return None

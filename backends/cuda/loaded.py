@@ -107,14 +107,14 @@ class Kernels:
         function = self.function(op, kernel, shape.wide)
         if function.threads < WARP:
             internal_error(f"the kernel '{function.name}' takes so many registers that no warp can run it")
-        return self._sized(code, shape, function)
+        return self._sized(code, shape, function, sizes)
 
-    def _sized(self, code: KernelCode, shape: Geometry, function: Function) -> Launch:
+    def _sized(self, code: KernelCode, shape: Geometry, function: Function, sizes: Mapping[str, int]) -> Launch:
         shared, block_bytes = shape.shared_bytes, 0
         if shared + function.shared > self.facts.shared_block:
             shared, block_bytes = 0, shape.shared_bytes
         self.allow_shared(function, shared)
-        threads = threads_of(code, shape, function, self.facts)
+        threads = threads_of(code, shape, function, self.facts, sizes)
         blocks = min(blocks_of(code, shape, threads), MAX_THREADS_IN_GRID // threads)
         if shape.turns is None or block_bytes or shape.thread_bytes:
             blocks = min(blocks, self.facts.processors * self.occupancy(function, threads, shared))
@@ -124,10 +124,10 @@ class Kernels:
         return Launch(function, (max(1, blocks), 1, 1), (threads, 1, 1), shared, block_bytes, shape.thread_bytes)
 
 
-def threads_of(code: KernelCode, shape: Geometry, function: Function, facts: DeviceFacts) -> int:
+def threads_of(code: KernelCode, shape: Geometry, function: Function, facts: DeviceFacts, sizes: Mapping[str, int]) -> int:
     """The threads of a block: as many as the kernel was made for, fewer where that leaves processors without work."""
     if code.exact:
-        return code.threads
+        return code.team(sizes)
     if code.per == "once":
         return WARP
     most = max(WARP, min(code.threads, function.threads) // WARP * WARP)

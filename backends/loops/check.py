@@ -30,6 +30,10 @@ class _Checker:
         self.readonly = {b.name for b in kernel.buffers if b.kind == "operand"}
         self.types: dict[str, DType] = {**dict.fromkeys(kernel.symbols, I64), **dict(kernel.scalars)}
         self.mutable: set[str] = set()
+        self.shared: set[str] = set()
+        self.own: set[str] = set()
+        """Scratch of a block, and scratch of a thread."""
+        self.fragments: dict[str, form.Tiles] = {}
 
     def fail(self, message: str) -> NoReturn:
         internal_error(f"kernel {self.kernel.name} of the loop-level form: {message}")
@@ -65,9 +69,12 @@ class _Checker:
             self.need(self.types[s.name] is s.value.dtype, f"{s.name} is assigned another type")
         elif isinstance(s, form.Store):
             self.store(s)
+        elif isinstance(s, form.Move):
+            self.move(s)
         elif isinstance(s, form.Alloc):
             self.need(s.size.dtype is I64 and s.name not in self.memory, f"the scratch {s.name} is declared twice or its size is no i64")
             self.memory[s.name] = s.memory
+            (self.shared if s.shared else self.own).add(s.name)
         elif isinstance(s, form.For):
             self.need(s.lo.dtype is s.hi.dtype is s.step.dtype is I64, f"bounds of the loop over {s.var} are no i64")
             self.need(s.kind != "parallel" or level == 0, f"the parallel loop over {s.var} stands inside something")
@@ -80,13 +87,50 @@ class _Checker:
             self.block(s.other, set(scope), level + 1)
         elif isinstance(s, form.Combine):
             self.need(all(n in scope and n in self.mutable for n in s.names), f"'{s.fn}' combines what is no Var in sight")
+        elif isinstance(s, form.Fragment | form.Multiply | form.StoreFragment | form.CopyAsync):
+            self.matrix(s)
         elif isinstance(s, form.Fail):
             self.need(0 <= s.site < len(self.program.sites) and len(s.values) <= 4, f"there is no site {s.site}")
+
+    def matrix(self, s: form.Fragment | form.Multiply | form.StoreFragment | form.CopyAsync) -> None:
+        """Statements about matrix fragments, and copies that feed them."""
+        if isinstance(s, form.Fragment):
+            t = s.tiles
+            self.need(s.name not in self.fragments, f"the fragment {s.name} is declared twice")
+            self.need(self.kernel.threads == t.threads and t.tiles[1] % 2 == 0, f"the fragment {s.name} does not fit {self.kernel.threads} threads")
+            self.fragments[s.name] = t
+            return
+        if isinstance(s, form.CopyAsync):
+            self.need(s.buffer in self.shared and self.memory[s.buffer] is s.memory is self.memory.get(s.origin), f"%{s.origin} cannot be copied to %{s.buffer}")
+            self.need(s.index.dtype is s.source.dtype is I64 and s.inside.dtype is BOOL, f"a copy to %{s.buffer} has no place")
+            return
+        self.need(s.fragment in self.fragments, f"there is no fragment {s.fragment}")
+        tiles = self.fragments[s.fragment]
+        if isinstance(s, form.StoreFragment):
+            fits = s.buffer in self.shared and self.memory[s.buffer] is tiles.sums and s.part.dtype is I64 and s.pitch >= tiles.columns
+            self.need(fits, f"a part of {s.fragment} cannot be stored in %{s.buffer}")
+            return
+        for f, dtype, lines in ((s.left, tiles.left, tiles.rows), (s.right, tiles.right, tiles.columns)):
+            step = f.pitch * dtype.bytes
+            self.need(f.buffer in self.shared and self.memory[f.buffer] is dtype and f.index.dtype is I64, f"%{f.buffer} is no factor of {s.fragment}")
+            self.need(step % 16 == 0 and step // 16 % 2 == 1 and f.pitch >= (s.depth if f.along else lines), f"the lines of %{f.buffer} lie badly")
+            self.need(f.along or dtype.bytes == 2, f"bytes of %{f.buffer} cannot be transposed")
+            self.need(s.depth % (32 // dtype.bytes) == 0, f"{s.depth} terms are not a whole number of steps")
 
     def store(self, s: form.Store) -> None:
         self.need(s.buffer in self.memory and s.buffer not in self.readonly, f"%{s.buffer} is not there to be written")
         self.need(self.memory[s.buffer] is s.memory and s.index.dtype is I64, f"%{s.buffer} is written as another dtype")
         self.need(s.value.dtype is s.memory.compute or (s.value.dtype is F64 and s.memory.is_float), f"a {s.value.dtype} is stored in %{s.buffer}")
+
+    def move(self, s: form.Move) -> None:
+        self.need(s.to in self.memory and s.source in self.memory and s.to not in self.readonly, f"%{s.source} cannot be moved to %{s.to}")
+        self.need(self.kernel.device == "gpu" and s.at.dtype is s.index.dtype is I64 and bool({s.to, s.source} & (self.own | self.shared)),
+                  f"%{s.source} is moved to %{s.to}, neither of which is scratch of a GPU")
+        for name, other in ((s.to, s.source), (s.source, s.to)):
+            here, there = self.memory[name], self.memory[other]
+            self.need(here is there or (here is there.compute and name in self.own) or (there is here.compute and other in self.own),
+                      f"%{s.source} is moved to %{s.to} as another dtype")
+            self.need(name in self.own or s.count * here.bytes in (1, 2, 4, 8, 16), f"{s.count} elements of %{name} are moved at once")
 
     def bind(self, name: str, dtype: DType, scope: set[str]) -> None:
         self.need(name not in self.types, f"{name} is bound twice")
@@ -102,6 +146,8 @@ class _Checker:
             self.need(x.name in scope and self.types[x.name] is x.dtype, f"{x.name} is not in sight, or of another type")
         elif isinstance(x, form.Load):
             self.need(self.memory.get(x.buffer) is x.memory and x.dtype is x.memory.compute and x.index.dtype is I64, f"%{x.buffer} is read as another dtype")
+        elif isinstance(x, form.Aligned):
+            self.need(x.buffer in self.memory, f"%{x.buffer} is not there")
         elif isinstance(x, form.Op):
             self.op(x)
         elif isinstance(x, form.Convert):

@@ -26,8 +26,11 @@ A kernel for a GPU (`Kernel.device` is `gpu`) is built by `gpu.py` for a grid of
   does so for itself); conditions, bounds, indices and stored values of uniform statements may not depend on them.
 - `Kernel.threads`, if not 0, is the exact number of threads of a block, and a `thread` loop from 0 to that number in steps of 1 runs iteration i on
   thread i. All other `thread` loops may be shared out in any way.
-- An `Alloc` in uniform statements that is not shared is each thread's own: all threads do the `Store`s to it that stand in uniform statements; there are
-  no others.
+- `Kernel.team` says instead of it how many threads a block has for given sizes. A loop of kind `each` runs from 0 to the number of threads, turn t on thread t.
+- An `Alloc` in uniform statements that is not shared is each thread's own. Either all threads do the `Store`s to it, in uniform statements, or loops of
+  kind `each` store to it and they alone read it: what a thread stored there it finds again in the next such loop.
+- `Fragment`, `Multiply`, `StoreFragment`, `Commit` and `Await` stand where a `Barrier` may, `CopyAsync` inside a `thread` loop. A kernel with fragments has exactly
+  `Tiles.threads` threads.
 - A shared `Alloc` has a constant size. Between two barriers no element of a buffer or of shared memory is written by one thread and touched by another.
 """
 from __future__ import annotations
@@ -36,7 +39,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Union
 
-from pipelink_ir.ir.dtypes import DType
+from pipelink_ir.ir.dtypes import BOOL, DType
 from pipelink_ir.ir.source import Span
 
 # ------------------------------------------------------------------------------------------------------------------- expressions
@@ -111,7 +114,16 @@ class Load:
     dtype: DType
 
 
-Expr = Union[Const, Ref, Op, Convert, Choose, Load]
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """Whether a buffer begins at an address that is a multiple of `bytes`: the same for all threads, known at run time alone."""
+
+    buffer: str
+    bytes: int
+    dtype: DType = BOOL
+
+
+Expr = Union[Const, Ref, Op, Convert, Choose, Load, Aligned]
 
 # -------------------------------------------------------------------------------------------------------------------- statements
 
@@ -153,11 +165,27 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """Copies `count` neighbouring elements, from element `index` of `source` on, to `to` from element `at` on, on a GPU.
+
+    A buffer or shared memory is touched by one access: there the place is a multiple of `count`, `count` elements are 1, 2, 4, 8 or 16 bytes, and the first
+    element is aligned to as many, which scratch always is, and a buffer where `Aligned` says so. At least one side is an `Alloc`. Both hold one dtype, or a
+    thread's own scratch holds the compute type of the other side's, and elements are converted as `Load` and `Store` do."""
+
+    to: str
+    at: Expr
+    source: str
+    index: Expr
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class For:
     """`var` (i64) from `lo` while below `hi` in steps of `step` > 0. Bounds are evaluated once, before the loop.
 
-    kind `serial`: in order. kind `parallel`: iterations are independent, in any order, on any thread. `grid`, `block`, `thread`: see the head of this page.
-    `vector`: a wish: iterations are independent and the body is straight, so this loop should become vectors."""
+    kind `serial`: in order. kind `parallel`: iterations are independent, in any order, on any thread. `grid`, `block`, `thread`, `each`: see the head of this
+    page. `vector`: a wish: iterations are independent and the body is straight, so this loop should become vectors. `unroll`: a wish: the bounds are constant
+    and the body should be written out for each turn, so that scratch is indexed by constants and becomes registers."""
 
     var: str
     lo: Expr
@@ -166,6 +194,7 @@ class For:
     body: Block
     kind: str = "serial"
     vector: bool = False
+    unroll: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +243,107 @@ class Combine:
     names: tuple[str, ...]
 
 
-Stmt = Union[Let, Var, Assign, Store, For, If, Alloc, Fail, Barrier, Combine]
+# ------------------------------------------------------------------------------------------------------------- matrix fragments
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """How the warps of a block share a matrix of sums: `warps` down and across, each with `tiles` of 16 rows by 8 columns down and across. The factors hold
+    `left` and `right` in memory; their products, which are exact, are added up in `sums`."""
+
+    left: DType
+    right: DType
+    sums: DType
+    warps: tuple[int, int]
+    tiles: tuple[int, int]
+
+    @property
+    def rows(self) -> int:
+        return self.warps[0] * self.tiles[0] * 16
+
+    @property
+    def columns(self) -> int:
+        return self.warps[1] * self.tiles[1] * 8
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps[0] * self.warps[1]
+
+    @property
+    def slab(self) -> int:
+        """Rows that a `StoreFragment` stores."""
+        return self.warps[0] * 16
+
+    def row(self, part: int, at: int) -> int:
+        """The row of the matrix that is row `at` of part `part`."""
+        return at // 16 * self.tiles[0] * 16 + part * 16 + at % 16
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A matrix of sums in the registers of the threads of a block, all zero at first. There are `tiles.tiles[0]` parts of it, of `tiles.slab` rows each."""
+
+    name: str
+    tiles: Tiles
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A matrix in shared memory, from element `index` on: rows of the left factor or columns of the right one by terms. `along`: neighbours in memory are
+    terms, else rows or columns. `pitch` elements lie between the beginnings of neighbouring lines, an odd number of times 16 bytes."""
+
+    buffer: str
+    index: Expr
+    along: bool
+    pitch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Multiply:
+    """All threads add the product of two factors of `depth` terms to a fragment, the terms in any order (tensor cores)."""
+
+    fragment: str
+    left: Factor
+    right: Factor
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFragment:
+    """All threads store part `part` of a fragment to shared memory, in rows of `pitch` elements: row `r` of it is row `Tiles.row(part, r)` of the matrix."""
+
+    fragment: str
+    part: Expr
+    buffer: str
+    pitch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopyAsync:
+    """A thread begins to copy 16 bytes of a buffer, from element `source` on, to shared memory; zeros where `inside` does not hold, and nothing is read. Both
+    addresses are multiples of 16 bytes. The elements must not be touched before an `Await` for the copy, and by other threads before a `Barrier` after it."""
+
+    buffer: str
+    index: Expr
+    origin: str
+    source: Expr
+    inside: Expr
+    memory: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Each thread closes a group of the copies that it began since the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Each thread waits until at most its last `pending` groups of copies are under way."""
+
+    pending: int
+
+
+Stmt = Union[Let, Var, Assign, Store, Move, For, If, Alloc, Fail, Barrier, Combine, Fragment, Multiply, StoreFragment, CopyAsync, Commit, Await]
 Block = tuple[Stmt, ...]
 
 # ---------------------------------------------------------------------------------------------------------------- kernels, programs
@@ -257,6 +386,8 @@ class Kernel:
     """`cpu` or `gpu`: which of the two rules for `body` holds."""
     threads: int = 0
     """Of a `block` kernel: how many threads a block must have; 0 leaves that to the emitter."""
+    team: Expr | None = None
+    """Of a `block` kernel: how many threads a block has, from the symbols (`evaluate`): a multiple of 32, and at most `threads`."""
 
     @property
     def loop(self) -> For | None:

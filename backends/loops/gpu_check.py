@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.tidy import blocks, exprs, refs
+from pipelink_ir.backends.loops.tidy import blocks, exprs, refs, written
 
 MOST_THREADS = 1024
 COUNTS = {"sum": 1, "prod": 1, "max": 1, "min": 1, "any": 1, "all": 1, "argmax": 2, "argmin": 2}
@@ -21,10 +21,11 @@ def check_device(kernel: form.Kernel, need: Need) -> None:
     last = kernel.body[-1] if kernel.body else None
     need(all(isinstance(s, form.Let) for s in kernel.body[:-1]), "something but a Let stands before the loop of a GPU kernel")
     need(0 <= kernel.threads <= MOST_THREADS, f"a block cannot have {kernel.threads} threads")
+    need(kernel.team is None or kernel.threads > 0, "a team has no bound")
     if isinstance(last, form.For) and last.kind == "grid":
         _serial(last.body, ("serial",), need)
     elif isinstance(last, form.For) and last.kind == "block":
-        _Uniform(need).block(last.body, set())
+        _Uniform(need, kernel.threads > 0).block(last.body, set())
     else:
         need(False, "a GPU kernel has no loop over its grid or its blocks")
 
@@ -32,7 +33,9 @@ def check_device(kernel: form.Kernel, need: Need) -> None:
 def _serial(body: form.Block, kinds: tuple[str, ...], need: Need) -> None:
     """Statements of one thread."""
     for s in body:
+        need(not isinstance(s, form.CopyAsync) or kinds == ("serial",), "a copy stands outside of the threads of a block")
         need(not isinstance(s, form.Barrier | form.Combine), "one thread cannot wait for others")
+        need(not isinstance(s, form.Fragment | form.Multiply | form.StoreFragment | form.Commit | form.Await), "one thread has no fragment of a matrix")
         need(not isinstance(s, form.Alloc) or not s.shared, "one thread cannot share memory")
         need(not isinstance(s, form.For) or s.kind in kinds, f"a loop of kind {s.kind if isinstance(s, form.For) else ''} stands inside the work of one thread")
         for b in blocks(s):
@@ -42,10 +45,14 @@ def _serial(body: form.Block, kinds: tuple[str, ...], need: Need) -> None:
 class _Uniform:
     """Statements that all threads of a block run, with the set of names that vary."""
 
-    def __init__(self, need: Need) -> None:
-        self.need = need
+    def __init__(self, need: Need, exact: bool) -> None:
+        self.need, self.exact = need, exact
         self.own: set[str] = set()
         """Scratch of the uniform statements that is not shared."""
+        self.kept: set[str] = set()
+        """What of it the threads store to, each for itself, …"""
+        self.alike: set[str] = set()
+        """… and what all of them store to alike."""
 
     def block(self, body: form.Block, varying: set[str]) -> None:
         for s in body:
@@ -60,9 +67,13 @@ class _Uniform:
             self.need(len(s.names) == COUNTS.get(s.fn), f"'{s.fn}' does not combine {len(s.names)} names")
             varying.difference_update(s.names)
             return
+        self.need(not isinstance(s, form.CopyAsync), "a copy is begun by one thread, inside a loop over threads")
         for x in exprs(s):
             for n in refs(x):
-                self.need(n not in varying, f"a uniform statement looks at {n}, which differs between threads")
+                self.need(n not in varying and n.removeprefix("%") not in self.kept, f"a uniform statement looks at {n}, which differs between threads")
+        if isinstance(s, form.Store | form.Move):
+            self.need(not isinstance(s, form.Move) or s.source not in self.kept, "a uniform statement moves what differs between threads")
+            self.alike.add(written(s))
         if isinstance(s, form.Alloc):
             self.need(not s.shared or isinstance(s.size, form.Const), f"the size of the shared memory {s.name} is not constant")
             if not s.shared:
@@ -76,10 +87,11 @@ class _Uniform:
             self.loop(s, varying)
 
     def loop(self, s: form.For, varying: set[str]) -> None:
-        self.need(s.kind in ("serial", "thread"), f"a loop of kind {s.kind} stands inside a block")
-        if s.kind == "thread":
+        self.need(s.kind in ("serial", "thread", "each"), f"a loop of kind {s.kind} stands inside a block")
+        if s.kind in ("thread", "each"):
+            self.need(s.kind == "thread" or self.exact, f"the number of threads that run the loop over {s.var} is not known")
             _serial(s.body, ("serial",), self.need)
-            self.thread(s.body, set(), varying)
+            self.thread(s.body, set(), varying, s.kind == "each")
             return
         while True:
             before = set(varying)
@@ -88,14 +100,17 @@ class _Uniform:
             if varying == before:
                 return
 
-    def thread(self, body: form.Block, bound: set[str], varying: set[str]) -> None:
+    def thread(self, body: form.Block, bound: set[str], varying: set[str], each: bool) -> None:
         """The work of one thread: what it assigns outside of its own block varies from then on."""
         for s in body:
             if isinstance(s, form.Var):
                 bound.add(s.name)
             elif isinstance(s, form.Assign) and s.name not in bound:
                 varying.add(s.name)
-            elif isinstance(s, form.Store):
-                self.need(s.buffer not in self.own, f"a thread stores to the scratch {s.buffer} of the uniform statements")
+            elif isinstance(s, form.Store | form.Move) and written(s) in self.own:
+                self.need(each and written(s) not in self.alike, f"a thread stores to the scratch {written(s)} of the uniform statements")
+                self.kept.add(written(s))
+            read = {n for x in exprs(s) for n in refs(x)} | ({"%" + s.source} if isinstance(s, form.Move) else set())
+            self.need(each or not any("%" + n in read for n in self.kept), "a thread looks at what another may have kept")
             for b in blocks(s):
-                self.thread(b, bound, varying)
+                self.thread(b, bound, varying, each)

@@ -20,7 +20,8 @@ def program_text(program: form.Program) -> str:
 def kernel_text(kernel: form.Kernel) -> str:
     """One kernel: its signature, then a statement a line."""
     params = [*(f"{b.kind} {_buffer(b)}" for b in kernel.buffers), *(f"{s}: i64" for s in kernel.symbols), *(f"{n}: {d}" for n, d in kernel.scalars)]
-    marks = (("exact", kernel.exact), ("fast_math", kernel.fast_math), ("gpu", kernel.device == "gpu"), (f"threads {kernel.threads}", kernel.threads))
+    marks = (("exact", kernel.exact), ("fast_math", kernel.fast_math), ("gpu", kernel.device == "gpu"), (f"threads {kernel.threads}", kernel.threads),
+             (f"team {expr_text(kernel.team)}" if kernel.team is not None else "", kernel.team is not None))
     words = "".join(f" {w}" for w, on in marks if on)
     return "\n".join([f"kernel {kernel.name}({', '.join(params)}){words} {{", *_block(kernel.body, 1), "}"])
 
@@ -44,26 +45,58 @@ def _stmt(s: form.Stmt, level: int) -> Iterator[str]:
         yield f"{pad}{s.name} = {expr_text(s.value)}"
     elif isinstance(s, form.Store):
         yield f"{pad}%{s.buffer}[{expr_text(s.index)}] = {s.memory} {expr_text(s.value)}"
+    elif isinstance(s, form.Move):
+        yield f"{pad}move %{s.to}[{expr_text(s.at)}] = %{s.source}[{expr_text(s.index)}] x {s.count}"
     elif isinstance(s, form.Alloc):
         yield f"{pad}{'shared ' if s.shared else ''}alloc %{s.name}: {s.memory}[{expr_text(s.size)}]"
     elif isinstance(s, form.Fail):
         yield f"{pad}fail {s.site}({', '.join(map(expr_text, s.values))})"
     elif isinstance(s, form.For):
         step = "" if s.step == form.Const(1, I64) else f" step {expr_text(s.step)}"
-        yield f"{pad}{'' if s.kind == 'serial' else s.kind + ' '}{'vector ' if s.vector else ''}for {s.var} in {expr_text(s.lo)}..{expr_text(s.hi)}{step} {{"
+        marks = "".join(f"{word} " for word, on in ((s.kind, s.kind != "serial"), ("vector", s.vector), ("unroll", s.unroll)) if on)
+        yield f"{pad}{marks}for {s.var} in {expr_text(s.lo)}..{expr_text(s.hi)}{step} {{"
         yield from _block(s.body, level + 1)
         yield f"{pad}}}"
     elif isinstance(s, form.Barrier):
         yield f"{pad}barrier"
     elif isinstance(s, form.Combine):
         yield f"{pad}combine {s.fn} {', '.join(s.names)}"
+    elif isinstance(s, form.If):
+        yield from _if(s, level)
     else:
-        yield f"{pad}if {expr_text(s.cond)} {{"
-        yield from _block(s.then, level + 1)
-        if s.other:
-            yield f"{pad}}} else {{"
-            yield from _block(s.other, level + 1)
-        yield f"{pad}}}"
+        yield pad + _fragments(s)
+
+
+def _fragments(s: form.Stmt) -> str:
+    """Statements about matrix fragments and copies under way."""
+    if isinstance(s, form.Fragment):
+        t = s.tiles
+        return f"fragment {s.name}: {t.sums}[{t.rows}, {t.columns}] of {t.left} * {t.right}, warps {_by(t.warps)}, tiles {_by(t.tiles)}"
+    if isinstance(s, form.Multiply):
+        return f"{s.fragment} += {_factor(s.left)} * {_factor(s.right)} over {s.depth} terms"
+    if isinstance(s, form.StoreFragment):
+        return f"%{s.buffer}[0.. pitch {s.pitch}] = part {expr_text(s.part)} of {s.fragment}"
+    if isinstance(s, form.CopyAsync):
+        return f"copy %{s.buffer}[{expr_text(s.index)}..] = %{s.origin}[{expr_text(s.source)}..] if {expr_text(s.inside)}"
+    return f"await {s.pending}" if isinstance(s, form.Await) else "commit"
+
+
+def _by(pair: tuple[int, int]) -> str:
+    return f"{pair[0]}x{pair[1]}"
+
+
+def _factor(f: form.Factor) -> str:
+    return f"%{f.buffer}[{expr_text(f.index)}.. pitch {f.pitch}{'' if f.along else ' across'}]"
+
+
+def _if(s: form.If, level: int) -> Iterator[str]:
+    pad = "  " * level
+    yield f"{pad}if {expr_text(s.cond)} {{"
+    yield from _block(s.then, level + 1)
+    if s.other:
+        yield f"{pad}}} else {{"
+        yield from _block(s.other, level + 1)
+    yield f"{pad}}}"
 
 
 def expr_text(x: form.Expr, around: int = 0) -> str:
@@ -78,6 +111,8 @@ def expr_text(x: form.Expr, around: int = 0) -> str:
         return f"choose({expr_text(x.cond)}, {expr_text(x.then)}, {expr_text(x.other)})"
     if isinstance(x, form.Load):
         return f"%{x.buffer}[{expr_text(x.index)}]"
+    if isinstance(x, form.Aligned):
+        return f"aligned(%{x.buffer}, {x.bytes})"
     if x.fn in _INFIX:
         own = _INFIX[x.fn]
         text = f"{expr_text(x.args[0], own)} {x.fn}{'~' if x.reorder else ''} {expr_text(x.args[1], own + 1)}"

@@ -34,7 +34,7 @@ def refs(x: form.Expr) -> Iterator[str]:
     """Names in an expression, and memory that it loads from, whose names are spelled `%x` here."""
     if isinstance(x, form.Ref):
         yield x.name
-    if isinstance(x, form.Load):
+    if isinstance(x, form.Load | form.Aligned):
         yield "%" + x.buffer
     for p in parts(x):
         yield from refs(p)
@@ -48,12 +48,20 @@ def exprs(s: form.Stmt) -> tuple[form.Expr, ...]:
         return (s.init,)
     if isinstance(s, form.Store):
         return (s.index, s.value)
+    if isinstance(s, form.Move):
+        return (s.at, s.index)
     if isinstance(s, form.For):
         return (s.lo, s.hi, s.step)
     if isinstance(s, form.If):
         return (s.cond,)
     if isinstance(s, form.Alloc):
         return (s.size,)
+    if isinstance(s, form.Multiply):
+        return (s.left.index, s.right.index)
+    if isinstance(s, form.StoreFragment):
+        return (s.part,)
+    if isinstance(s, form.CopyAsync):
+        return (s.index, s.source, s.inside)
     return s.values if isinstance(s, form.Fail) else ()
 
 
@@ -64,6 +72,11 @@ def blocks(s: form.Stmt) -> tuple[form.Block, ...]:
     if isinstance(s, form.If):
         return (s.then, s.other)
     return ()
+
+
+def written(s: form.Store | form.Move) -> str:
+    """The memory that a statement stores to."""
+    return s.buffer if isinstance(s, form.Store) else s.to
 
 
 # ---------------------------------------------------------------------------------------------------------------------- liveness
@@ -78,6 +91,8 @@ def _live(body: form.Block) -> set[str]:
     def collect(block: form.Block, control: frozenset[str]) -> None:
         for s in block:
             own = frozenset(n for x in exprs(s) for n in refs(x)) | control
+            if isinstance(s, form.Move):
+                own |= {"%" + s.source}
             if isinstance(s, form.Alloc):
                 scratch.add(s.name)
                 needs.setdefault("%" + s.name, set()).update(own)
@@ -86,9 +101,15 @@ def _live(body: form.Block) -> set[str]:
             elif isinstance(s, form.Combine):
                 for name in s.names:
                     needs.setdefault(name, set()).update(own, s.names)
-            elif isinstance(s, form.Store) and s.buffer in scratch:
+            elif isinstance(s, form.Multiply):
+                needs.setdefault(f"#{s.fragment}", set()).update(own, ("%" + s.left.buffer, "%" + s.right.buffer))
+            elif isinstance(s, form.StoreFragment):
+                needs.setdefault("%" + s.buffer, set()).update(own, (f"#{s.fragment}",))
+            elif isinstance(s, form.CopyAsync):
                 needs.setdefault("%" + s.buffer, set()).update(own)
-            elif isinstance(s, form.Store | form.Fail):
+            elif isinstance(s, form.Store | form.Move) and written(s) in scratch:
+                needs.setdefault("%" + written(s), set()).update(own)
+            elif isinstance(s, form.Store | form.Move | form.Fail):
                 roots.update(own)
             for b in blocks(s):
                 collect(b, own)
@@ -113,12 +134,17 @@ def _sweep(body: form.Block, live: set[str]) -> form.Block:
             continue
         if isinstance(s, form.Combine) and not live.intersection(s.names):
             continue
-        if (isinstance(s, form.Alloc) and "%" + s.name not in live) or (isinstance(s, form.Store) and "dead %" + s.buffer in live):
+        if isinstance(s, form.StoreFragment | form.CopyAsync) and "dead %" + s.buffer in live:
+            continue
+        if (isinstance(s, form.Fragment) and f"#{s.name}" not in live) or (isinstance(s, form.Multiply) and f"#{s.fragment}" not in live):
+            continue
+        if (isinstance(s, form.Alloc) and "%" + s.name not in live) or (isinstance(s, form.Store | form.Move) and "dead %" + written(s) in live):
             continue
         if isinstance(s, form.For):
             inner = _sweep(s.body, live)
             if inner or s.kind in ("parallel", "grid", "block"):
-                out.append(form.For(s.var, s.lo, s.hi, s.step, inner, s.kind, s.vector and not any(isinstance(x, form.For) for x in inner)))
+                vector = s.vector and not any(isinstance(x, form.For) for x in inner)
+                out.append(form.For(s.var, s.lo, s.hi, s.step, inner, s.kind, vector, s.unroll))
         elif isinstance(s, form.If):
             then, other = _sweep(s.then, live), _sweep(s.other, live)
             if then or other:
@@ -145,7 +171,9 @@ def _unstable(body: form.Block, out: set[str]) -> None:
     for s in body:
         if isinstance(s, form.Var):
             out.add(s.name)
-        elif isinstance(s, form.Store):
+        elif isinstance(s, form.Move):
+            out.add("%" + s.to)
+        elif isinstance(s, form.Store | form.StoreFragment | form.CopyAsync):
             out.add("%" + s.buffer)
         for b in blocks(s):
             _unstable(b, out)
@@ -210,12 +238,22 @@ def _rebuilt(s: form.Stmt, held: dict[str, form.Expr], deep: dict[str, int], cou
         return form.Assign(s.name, _put(s.value, held))
     if isinstance(s, form.Store):
         return form.Store(s.buffer, _put(s.index, held), _put(s.value, held), s.memory)
+    if isinstance(s, form.Move):
+        return form.Move(s.to, _put(s.at, held), s.source, _put(s.index, held), s.count)
     if isinstance(s, form.Alloc):
         return form.Alloc(s.name, s.memory, _put(s.size, held), s.shared)
     if isinstance(s, form.Fail):
         return form.Fail(s.site, tuple(_put(v, held) for v in s.values))
+    if isinstance(s, form.Multiply):
+        left, right = (form.Factor(f.buffer, _put(f.index, held), f.along, f.pitch) for f in (s.left, s.right))
+        return form.Multiply(s.fragment, left, right, s.depth)
+    if isinstance(s, form.StoreFragment):
+        return form.StoreFragment(s.fragment, _put(s.part, held), s.buffer, s.pitch)
+    if isinstance(s, form.CopyAsync):
+        return form.CopyAsync(s.buffer, _put(s.index, held), s.origin, _put(s.source, held), _put(s.inside, held), s.memory)
     if isinstance(s, form.If):
         return form.If(_put(s.cond, held), _melt(s.then, held, deep, counts, unstable), _melt(s.other, held, deep, counts, unstable))
     if isinstance(s, form.For):
-        return form.For(s.var, _put(s.lo, held), _put(s.hi, held), _put(s.step, held), _melt(s.body, held, deep, counts, unstable), s.kind, s.vector)
+        return form.For(s.var, _put(s.lo, held), _put(s.hi, held), _put(s.step, held), _melt(s.body, held, deep, counts, unstable), s.kind, s.vector,
+                        s.unroll)
     return s

@@ -125,7 +125,7 @@ class _Run:
         found = self.executable.geometry(step, code)
         if found.turns == 0:
             return
-        threads = code.threads if code.exact else min(self.options.threads, code.threads)
+        threads = code.team(step.sizes) if code.exact else min(self.options.threads, code.threads)
         blocks = self._blocks(code, found, threads)
         in_shared = found.shared_bytes + code.static_shared <= self.options.shared_block
         block_bytes = 0 if in_shared else found.shared_bytes

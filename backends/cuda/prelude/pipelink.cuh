@@ -14,10 +14,12 @@
 #endif
 
 #ifdef PIPELINK_EMULATED
+#define PL_UNROLL
 #define PL_DEVICE static inline
 #define PL_MEMBER inline
 #define PL_MATH(name) __builtin_##name
 #else
+#define PL_UNROLL _Pragma("unroll")
 #define PL_DEVICE __device__ __forceinline__
 #define PL_MEMBER __device__ __forceinline__
 #define PL_MATH(name) ::name
@@ -450,6 +452,37 @@ PL_DEVICE float fast_exp(float x) {
 PL_DEVICE double fast_div(double a, double b) { return a / b; }
 PL_DEVICE double fast_sqrt(double x) { return sqrt(x); }
 PL_DEVICE double fast_exp(double x) { return exp(x); }
+
+// ----------------------------------------------------------------------------------------------- several neighbours at once
+
+// What one access moves: at most 16 bytes, at a multiple of their size.
+template <typename T, int COUNT> struct alignas(sizeof(T) * COUNT) Many { T at[COUNT]; };
+PL_DEVICE bool aligned(const void* at, int bytes) { return (reinterpret_cast<u64>(at) & u64(bytes - 1)) == 0; }
+template <int COUNT, typename T> PL_DEVICE Many<T, COUNT> many_at(const T* from) {
+#ifdef PIPELINK_EMULATED
+  assert(aligned(from, COUNT * sizeof(T)));
+#endif
+  return *reinterpret_cast<const Many<T, COUNT>*>(from);
+}
+template <int COUNT, typename T> PL_DEVICE void put_many(T* to, const Many<T, COUNT>& all) {
+#ifdef PIPELINK_EMULATED
+  assert(aligned(to, COUNT * sizeof(T)));
+#endif
+  *reinterpret_cast<Many<T, COUNT>*>(to) = all;
+}
+// From memory to a thread's own, the other way round, and between memories.
+template <int COUNT, typename To, typename From> PL_DEVICE void load_many(To* to, const From* from) {
+  const Many<From, COUNT> all = many_at<COUNT>(from);
+  PL_UNROLL
+  for (int k = 0; k < COUNT; k++) to[k] = To(all.at[k]);
+}
+template <int COUNT, typename To, typename From> PL_DEVICE void store_many(To* to, const From* from) {
+  Many<To, COUNT> all;
+  PL_UNROLL
+  for (int k = 0; k < COUNT; k++) all.at[k] = To(from[k]);
+  put_many<COUNT>(to, all);
+}
+template <int COUNT, typename T> PL_DEVICE void copy_many(T* to, const T* from) { put_many<COUNT>(to, many_at<COUNT>(from)); }
 
 // ------------------------------------------------------------------------------------------------- the threads of a block
 

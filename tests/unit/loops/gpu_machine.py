@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.tidy import exprs, refs
+from pipelink_ir.backends.loops.tidy import blocks, exprs, refs, written
 from pipelink_ir.ir.dtypes import DType
 from tests.unit.loops.interpreter import UNSET, Failed, Machine, wrap
 
@@ -38,6 +38,9 @@ class GpuMachine(Machine):
     def __init__(self, program: form.Program, kernel: form.Kernel, memory: dict[str, Any]) -> None:
         super().__init__(program, kernel, memory)
         self.threads = kernel.threads or THREADS
+        self.kept = kept(kernel.body, False)
+        """Scratch that threads store to each for itself, and what each has there."""
+        self.own: dict[str, dict[int, list[Any]]] = {}
         self.log: dict[tuple[str, int], Touched] = {}
         self.shared: dict[tuple[str, int], Touched] = {}
         self.shared_names: set[str] = set()
@@ -49,6 +52,9 @@ class GpuMachine(Machine):
         self.names: dict[int, tuple[form.Expr, tuple[str, ...]]] = {}
 
     def run(self, given: dict[str, Any]) -> None:
+        if self.kernel.team is not None:
+            self.threads = form.evaluate(self.kernel.team, given)
+            assert 0 < self.threads <= self.kernel.threads
         super().run(given)
         if self.failed is not None:
             raise Failed(self.failed)
@@ -58,8 +64,8 @@ class GpuMachine(Machine):
     def stmt(self, s: form.Stmt) -> None:
         if isinstance(s, form.Var):
             self.types[s.name] = s.dtype
-        if isinstance(s, form.For) and s.kind in ("grid", "block", "thread"):
-            {"grid": self.grid, "block": self.blocks, "thread": self.share}[s.kind](s, range(self.ev(s.lo), self.ev(s.hi), self.ev(s.step)))
+        if isinstance(s, form.For) and s.kind in ("grid", "block", "thread", "each"):
+            {"grid": self.grid, "block": self.blocks, "thread": self.share, "each": self.each_thread}[s.kind](s, range(self.ev(s.lo), self.ev(s.hi), self.ev(s.step)))
         elif isinstance(s, form.Barrier):
             assert self.thread == ALL, "a barrier that not all threads reach"
             self.epoch += 1
@@ -77,7 +83,7 @@ class GpuMachine(Machine):
         else:
             if isinstance(s, form.Let | form.Var):
                 self.inner.add(s.name)
-            if isinstance(s, form.Store) and self.is_private_outside(s.buffer):
+            if isinstance(s, form.Store | form.Move) and self.is_private_outside(written(s)) and written(s) not in self.kept:
                 raise AssertionError(f"a thread stores to the scratch %{s.buffer} of the uniform statements")
             super().stmt(s)
 
@@ -100,12 +106,17 @@ class GpuMachine(Machine):
             assert self.thread == ALL
             assert isinstance(s.size, form.Const)
             self.shared_names.add(s.name)
+            self.wide.add(s.name)
             self.shared = {k: v for k, v in self.shared.items() if k[0] != s.name}
         else:
             self.private.add(s.name)
             if self.thread != ALL:
                 self.inner.add(s.name)
         self.memory[s.name] = [UNSET] * self.ev(s.size)
+        self.dtypes[s.name] = s.memory
+        if s.name in self.kept and self.thread == ALL:
+            self.own[s.name] = {t: list(self.memory[s.name]) for t in range(self.threads)}
+            self.memory[s.name] = []
 
     def grid(self, s: form.For, turns: range) -> None:
         for i in reversed(turns):
@@ -133,6 +144,18 @@ class GpuMachine(Machine):
                 self.thread, self.inner = thread, {s.var}
                 self.env[s.var] = i
                 self.block(s.body)
+        self.thread = ALL
+
+    def each_thread(self, s: form.For, turns: range) -> None:
+        """One turn for each thread, which finds what it has kept for itself."""
+        assert turns == range(self.threads), f"a loop for {self.threads} threads has the turns {turns}"
+        assert self.thread == ALL, "loops over threads do not nest"
+        for t in reversed(turns):
+            self.thread, self.inner = t, {s.var}
+            self.env[s.var] = t
+            self.memory |= {name: held[t] for name, held in self.own.items()}
+            self.block(s.body)
+        self.memory |= {name: [] for name in self.own}
         self.thread = ALL
 
     # ---------------------------------------------------------------------------------------------------------------- values
@@ -205,6 +228,18 @@ class GpuMachine(Machine):
             t.read = (MANY, MANY, me[2])
         elif t.read[1] != me[1]:
             t.read = (me[0], MANY, me[2])
+
+
+def kept(body: form.Block, each: bool) -> frozenset[str]:
+    """The scratch of uniform statements that loops of kind `each` store to."""
+    found: set[str] = set()
+    inner = {s.name for s in body if isinstance(s, form.Alloc)} if each else set()
+    for s in body:
+        if each and isinstance(s, form.Store | form.Move):
+            found.add(written(s))
+        for b in blocks(s):
+            found |= kept(b, each or (isinstance(s, form.For) and s.kind == "each"))
+    return frozenset(found - inner)
 
 
 def collides(a: tuple[int, int, int], b: tuple[int, int, int]) -> bool:

@@ -11,6 +11,8 @@ from pipelink_ir.ir.dtypes import BOOL, F32, F64, DType
 from pipelink_ir.ir.functions import FUNCTIONS
 
 UNSET = object()
+ALIGNED = True
+"""Whether buffers begin at a good alignment; else one element behind it."""
 
 
 class Failed(Exception):
@@ -74,6 +76,11 @@ class Machine:
         self.memory = {b.name: memory[b.name] for b in kernel.buffers}
         self.readonly = {b.name for b in kernel.buffers if b.kind == "operand"}
         self.env: dict[str, Any] = {}
+        self.dtypes = {b.name: b.memory for b in kernel.buffers}
+        self.wide = {b.name for b in kernel.buffers}
+        """Memory of which several elements are touched at once: buffers, and what a block shares."""
+        self.skew = dict.fromkeys(self.wide, 0) if ALIGNED else {b.name: 1 for b in kernel.buffers}
+        """How many elements behind a good alignment a buffer begins."""
 
     def run(self, given: dict[str, Any]) -> None:
         self.env = {n: given[n] for n in (*self.kernel.symbols, *(n for n, _ in self.kernel.scalars))}
@@ -99,6 +106,8 @@ class Machine:
             value = stored(ev(s.value), s.memory)
             self.touch(s.buffer, place, True)
             mem[place] = value
+        elif isinstance(s, form.Move):
+            self.move(s, ev(s.at), ev(s.index))
         elif isinstance(s, form.For):
             order: Any = range(ev(s.lo), ev(s.hi), ev(s.step))
             # Parallel iterations come in any order: backwards is the one that finds faults.
@@ -109,8 +118,22 @@ class Machine:
             self.block(s.then if ev(s.cond) else s.other)
         elif isinstance(s, form.Alloc):
             self.memory[s.name] = [UNSET] * ev(s.size)
+            self.dtypes[s.name] = s.memory
         else:
             raise Failed(self.program.sites[s.site].message.format(*map(ev, s.values)))
+
+    def move(self, s: form.Move, at: int, index: int) -> None:
+        for name, place in ((s.to, at), (s.source, index)):
+            if name in self.wide:
+                assert (self.skew.get(name, 0) + place) % s.count == 0, f"%{name}[{place}] is no place for {s.count} elements at once"
+        for k in range(s.count):
+            assert 0 <= index + k < len(self.memory[s.source]), f"load outside %{s.source}: {index + k} of {len(self.memory[s.source])}"
+            assert 0 <= at + k < len(self.memory[s.to]), f"store outside %{s.to}: {at + k} of {len(self.memory[s.to])}"
+            value = self.memory[s.source][index + k]
+            assert value is not UNSET, f"load of %{s.source}[{index + k}], which is not written yet"
+            self.touch(s.source, index + k, False)
+            self.touch(s.to, at + k, True)
+            self.memory[s.to][at + k] = stored(value, self.dtypes[s.to])
 
     def touch(self, buffer: str, place: int, write: bool) -> None:
         """Is told of every load and store."""
@@ -120,6 +143,8 @@ class Machine:
             return value_of(x.value, x.dtype)
         if isinstance(x, form.Ref):
             return self.env[x.name]
+        if isinstance(x, form.Aligned):
+            return self.skew[x.buffer] * self.dtypes[x.buffer].bytes % x.bytes == 0
         if isinstance(x, form.Load):
             place, mem = self.ev(x.index), self.memory[x.buffer]
             assert 0 <= place < len(mem), f"load outside %{x.buffer}: {place} of {len(mem)}"
