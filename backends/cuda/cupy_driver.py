@@ -284,8 +284,9 @@ class CupyDriver:
     def fresh(self, device: int, shape: tuple[int, ...], kind: Any, size: int, stream: int) -> tuple[Any, int]:
         if self._get_device() == device and self._current(device).ptr == stream:
             try:
-                memory = self._alloc(size)
-                return self._ndarray(shape, kind, memory), memory.ptr
+                # From CuPy's pool, which the array asks itself.
+                array = self._ndarray(shape, kind)
+                return array, array.data.ptr
             except (MemoryError, self._runtime.CUDARuntimeError) as error:
                 raise self._no_room(size, device, error) from error
         with self.on(device), self._as_current(stream):

@@ -17,6 +17,10 @@ ROOM = 16
 """Streams of callers that a lane's table of streams has room for at first."""
 
 
+KEPT = 16
+"""Tables of commands that an instance keeps for sets of launches whose arguments change."""
+
+
 class Owned:
     """Everything of a lane that has to be given back."""
 
@@ -72,7 +76,8 @@ class Instance:
         self._fixed: Any = None
         self.fixed_at = 0
         self.fixed_dirty = False
-        self._again: Commands | None = None
+        self._last: tuple[list[int], list[int]] = ([], [])
+        self._again: dict[tuple[int, ...], Commands] = {}
         self._again_by: Graph | None = None
         self._given: list[tuple[int, bool, int, list[int]]] = []
         """Words that change from call to call: whether of a result, of which, and the launches that have them among their arguments."""
@@ -151,7 +156,10 @@ class Instance:
 
     def give(self, inputs: list[int], results: list[int]) -> None:
         """The addresses of inputs and results."""
-        words = self.words
+        last = self._last
+        if last[0] == inputs and last[1] == results:
+            return
+        self._last, words = (inputs.copy(), results.copy()), self.words
         for word, is_result, number, users in self._given:
             value = results[number] if is_result else inputs[number]
             if words[word] != value:
@@ -163,20 +171,19 @@ class Instance:
     def again(self) -> Commands:
         """A run that is nothing but its kernels behind the last run of the lane: a replay, with the arguments that have changed told to the graph first."""
         graph, lane = self.graph, self.lane
-        if graph is not None and self.dirty:
-            commands = lane.commands
-            commands.clear()
-            commands.add(WAIT, 0, lane.done)
-            for command in self.dirty:
-                commands.add(REPOINT, graph.executable, graph.nodes[command], graph.parameters(command))
-            commands.add(REPLAY, graph.executable, 0)
-            commands.add(RECORD, lane.done, 0)
-            return commands
-        if self._again is None or self._again_by is not graph:
+        if self._again_by is not graph:
             self._again_by = graph
+            self._again.clear()
+        # The parameters of a node point to the words, so the same commands tell whatever stands there. Mostly the same few launches change.
+        changed = tuple(self.dirty) if graph is not None else ()
+        found = self._again.get(changed)
+        if found is None:
+            if len(self._again) >= KEPT:
+                self._again.clear()
+            told = [(REPOINT, graph.executable, graph.nodes[c], graph.parameters(c)) for c in changed] if graph is not None else []
             kernels = (CALL, self.body.address, len(self.body)) if graph is None else (REPLAY, graph.executable, 0)
-            self._again = Commands([(WAIT, 0, lane.done), kernels, (RECORD, lane.done, 0)])
-        return self._again
+            found = self._again[changed] = Commands([(WAIT, 0, lane.done), *told, kernels, (RECORD, lane.done, 0)])
+        return found
 
     def close(self) -> None:
         """Give back what belongs to this recipe alone."""
@@ -187,7 +194,8 @@ class Instance:
 
     def drop_graph(self) -> None:
         """Give the graph back."""
-        graph, self.graph, self._again, self._again_by = self.graph, None, None, None
+        graph, self.graph, self._again_by = self.graph, None, None
+        self._again.clear()
         if graph is not None:
             self.lane.owned.graphs.pop(id(graph), None)
             quietly(graph.close)
