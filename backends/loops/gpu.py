@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.build import buffer_of, scalars_of
 from pipelink_ir.backends.loops.check import check_program
+from pipelink_ir.backends.loops.gpu_mma import mma_body
 from pipelink_ir.backends.loops.gpu_nests import gpu_body
 from pipelink_ir.backends.loops.gpu_product import product_body
 from pipelink_ir.backends.loops.gpu_recur import gpu_recurrence
@@ -29,6 +30,7 @@ from pipelink_ir.passes.scheduling.parts import derived
 from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.settle import settled
 from pipelink_ir.passes.scheduling.shape import Shape
+from pipelink_ir.passes.scheduling.tensor_cores import TensorCores
 from pipelink_ir.passes.scheduling.turns import Turn
 
 
@@ -49,6 +51,11 @@ def _product(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body
     return product_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
 
 
+def _mma(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
+    assert isinstance(k.way, TensorCores)
+    return mma_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
+
+
 def _turn(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     assert isinstance(k.way, Turn)
     return turn_body(op, plan, sites, k.jobs[0], k.way, k.chosen), 0
@@ -65,7 +72,7 @@ def _scan(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 
 
 BODIES: dict[str, Callable[[TypedOperator, Plan, Sites, KernelPlan], Body]] = {
-    "product": _product, "turn": _turn, "block": _nest, "grid": _nest, "scan": _scan}
+    "mma": _mma, "product": _product, "turn": _turn, "block": _nest, "grid": _nest, "scan": _scan}
 """What writes each kind of kernel; `passes/scheduling/kernels.py` says which kind that is."""
 
 

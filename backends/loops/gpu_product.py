@@ -57,11 +57,11 @@ TILE = Tile()
 def product_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, product: Product, chosen: Mapping[str, int] | None = None) -> tuple[Lowering, int]:
     """The kernel of a product, still open, and the number of threads that it needs."""
     lo = Lowering(op, plan, sites, frozenset((job[0].name,)), chosen)
-    _Tiled(lo, [job], product).write()
+    Tiled(lo, [job], product).write()
     return lo, TILE.threads
 
 
-class _Tiled(Nest):
+class Tiled(Nest):
     """The loops of one kernel."""
 
     def __init__(self, lo: Lowering, jobs: list[Job], product: Product) -> None:

@@ -19,10 +19,11 @@ from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.products import Product, product_of
 from pipelink_ir.passes.scheduling.shape import Shape, shape_of
 from pipelink_ir.passes.scheduling.steps import distributed
+from pipelink_ir.passes.scheduling.tensor_cores import TensorCores, tensor_cores_of
 from pipelink_ir.passes.scheduling.turns import Turn, turn_of
 
 Job = tuple[Tensor, Piece]
-Way = Product | Turn | Shape | Group
+Way = TensorCores | Product | Turn | Shape | Group
 """What was decided of a kernel; a `Group` is a recurrence, which runs in order."""
 
 
@@ -46,6 +47,10 @@ class Kind:
     joint: bool = False
 
 
+def _mma(s: Site) -> Way | None:
+    return tensor_cores_of(s.op, s.local, s.piece, s.chosen)
+
+
 def _product(s: Site) -> Way | None:
     return product_of(s.op, s.local, s.piece, s.chosen)
 
@@ -64,6 +69,7 @@ def _grid(s: Site) -> Way | None:
 
 
 KINDS: tuple[Kind, ...] = (
+    Kind("mma", _mma),
     Kind("product", _product),
     Kind("turn", _turn),
     Kind("block", _block, joint=True),

@@ -155,6 +155,32 @@ static void look(void* address, unsigned size, bool write, void* pc) {
   for (u64 e = first; e <= last; e++) touch(r, k->cells[e], (at - r.begin) / size, write, pc);
 }
 
+void copy_later(void* to, const void* from) {
+  Copies& mine = copies[number];
+  if (mine.count == MAX_COPIES) fail("a thread begins more than %d copies and never waits", MAX_COPIES);
+  mine.list[mine.count++] = {to, from, mine.group};
+}
+
+void copies_commit() { copies[number].group++; }
+
+void copies_await(int pending) {
+  Copies& mine = copies[number];
+  void* const pc = __builtin_return_address(0);
+  int left = 0;
+  for (int i = 0; i < mine.count; i++) {
+    const Copy& c = mine.list[i];
+    if (c.group >= mine.group - pending) {
+      mine.list[left++] = c;
+      continue;
+    }
+    if (c.from != nullptr) look(const_cast<void*>(c.from), 16, false, pc);
+    look(c.to, 16, true, pc);
+    if (c.from != nullptr) memcpy(c.to, c.from, 16);
+    else memset(c.to, 0, 16);
+  }
+  mine.count = left;
+}
+
 }  // namespace pl_emulated
 
 // -------------------------------------------------------------------------------------------------- what instrumented code calls

@@ -86,6 +86,10 @@ struct Atomic {
   ~Atomic();
 };
 void fence(bool grid);
+// Copies of 16 bytes that happen when they are waited for, at the latest possible moment: zeros where `from` is null.
+void copy_later(void* to, const void* from);
+void copies_commit();
+void copies_await(int pending);
 void* heap(u64 bytes);
 void release(void* piece);
 [[noreturn]] void stop(Place place, const char* why);

@@ -22,6 +22,7 @@ static void leave(State state) {
 
 static void body() {
   launch->run(launch->slots);
+  if (copies[number].count != 0) fail("a thread returns while copies that it began are under way");
   leave(State::done);
 }
 
@@ -134,6 +135,7 @@ static void start() {
     f.sp = prepared(f.stack + STACK, body);
     f.state = State::ready;
     f.warp_epoch = 0;
+    copies[t].count = copies[t].group = 0;
   }
 }
 

@@ -54,6 +54,18 @@ struct Known {
 
 enum class State : unsigned char { ready, running, barrier, warp, done };
 
+// Copies that a thread has begun, the oldest first, with the numbers of their groups.
+static constexpr int MAX_COPIES = 256;
+struct Copy {
+  void* to;
+  const void* from;
+  int group;
+};
+struct Copies {
+  Copy list[MAX_COPIES];
+  int count, group;
+};
+
 struct __attribute__((visibility("hidden"))) Fiber {
   void* sp;
   char* stack;
@@ -69,6 +81,7 @@ struct __attribute__((visibility("hidden"))) Fiber {
 unsigned char* dynamic_shared;
 alignas(64) static unsigned char dynamic[228 << 10];
 static Fiber fibers[MAX_THREADS];
+static Copies copies[MAX_THREADS];
 static Fiber* now;
 static u32 number, threads, block_number, epoch, atomics;
 static void* scheduler;

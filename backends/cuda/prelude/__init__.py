@@ -28,14 +28,23 @@ OUT_OF_MEMORY = -1
 _NUMBERS = {name: n for n, name in enumerate(DTYPES)}
 
 
+FRAGMENTS = "fragments.cuh"
+"""What stands behind it for kernels with matrix fragments: empty where `PIPELINK_FRAGMENTS` is not defined."""
+
+
 @cache
-def _file() -> str:
-    return files("pipelink_ir.backends.cuda.prelude").joinpath(NAME).read_text(encoding="utf-8")
+def _file(name: str) -> str:
+    return files("pipelink_ir.backends.cuda.prelude").joinpath(name).read_text(encoding="utf-8")
 
 
 def header(facts: TargetFacts) -> str:
     """The header for a target: its macros, then the prelude."""
-    return f"{facts.define()}\n{_file()}"
+    return f"{facts.define()}\n{_file(NAME)}\n{_file(FRAGMENTS)}"
+
+
+def shown(facts: TargetFacts, fragments: bool) -> str:
+    """The header as it is shown to people, without what the kernels do not use."""
+    return header(facts) if fragments else f"{facts.define()}\n{_file(NAME)}"
 
 
 def pack_view(address: int, shape: Sequence[int], strides: Sequence[int], dtype: DType) -> bytes:

@@ -1,0 +1,192 @@
+#ifdef PIPELINK_FRAGMENTS
+
+// Matrix fragments: products of matrices by tensor cores, and copies to shared memory that run beside everything else. Each instruction of PTX stands in one
+// function, beside the same in plain C++, by which a processor plays it lane by lane.
+namespace pipelink {
+
+// --------------------------------------------------------------------------------------------------------------- copies
+
+// Begins to copy 16 bytes to shared memory; zeros where `inside` does not hold.
+PL_DEVICE void copy_async(void* to, const void* from, bool inside) {
+#if PIPELINK_PTX && __CUDA_ARCH__ >= 800
+  const u32 at = u32(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(__cvta_generic_to_global(from)), "r"(inside ? 16 : 0) : "memory");
+#elif defined(PIPELINK_EMULATED)
+  pl_emulated::copy_later(to, inside ? from : nullptr);
+#else
+  const uint4 zero = {0, 0, 0, 0};
+  *static_cast<uint4*>(to) = inside ? *static_cast<const uint4*>(from) : zero;
+#endif
+}
+// Closes a group of copies.
+PL_DEVICE void copies_commit() {
+#if PIPELINK_PTX && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#elif defined(PIPELINK_EMULATED)
+  pl_emulated::copies_commit();
+#endif
+}
+// Waits until at most the last `PENDING` groups of this thread are under way.
+template <int PENDING> PL_DEVICE void copies_await() {
+#if PIPELINK_PTX && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#elif defined(PIPELINK_EMULATED)
+  pl_emulated::copies_await(PENDING);
+#endif
+}
+
+// ----------------------------------------------------------------------------------------------------------- instructions
+
+PL_DEVICE u64 both(u32 low, u32 high) { return u64(low) | u64(high) << 32; }
+
+// Four matrices of 8 rows of 16 bytes: lane `n` says where row `n % 8` of matrix `n / 8` is, and gets of each matrix 4 bytes of row `lane / 4`; `TURNED`:
+// two elements of 2 bytes of column `lane / 4`.
+template <bool TURNED> PL_DEVICE void load_matrices(u32 (&out)[4], const void* row) {
+#if PIPELINK_PTX
+  const u32 at = u32(__cvta_generic_to_shared(row));
+  if (TURNED) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3]) : "r"(at) : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3]) : "r"(at) : "memory");
+  }
+#else
+  const int lane = thread() % PL_LANES, group = lane / 4, pair = lane % 4;
+  for (int i = 0; i < 4; i++) {
+    if (TURNED) {
+      const u16* const first = reinterpret_cast<const u16*>(PL_SHUFFLE(reinterpret_cast<u64>(row), 8 * i + 2 * pair));
+      const u16* const second = reinterpret_cast<const u16*>(PL_SHUFFLE(reinterpret_cast<u64>(row), 8 * i + 2 * pair + 1));
+      out[i] = u32(first[group]) | u32(second[group]) << 16;
+    } else {
+      out[i] = reinterpret_cast<const u32*>(PL_SHUFFLE(reinterpret_cast<u64>(row), 8 * i + group))[pair];
+    }
+  }
+#endif
+}
+
+// Adds to 4 of 16 x 8 sums: rows `lane / 4` and 8 below, columns `2 * (lane % 4)` and 1 right of it.
+#if !PIPELINK_PTX || __CUDA_ARCH__ < 800
+// Element `n` of 8 bytes.
+template <typename T> struct Elements {
+  static PL_MEMBER T of(u64 word, int n) { return T(word >> (8 * n)); }
+};
+template <typename Rule> struct Elements<Narrow<Rule, u16>> {
+  static PL_MEMBER Narrow<Rule, u16> of(u64 word, int n) {
+    Narrow<Rule, u16> out;
+    out.pattern = u16(word >> (16 * n));
+    return out;
+  }
+};
+#if PIPELINK_PTX
+#define PL_TAKE(value, from) __shfl_sync(0xffffffffu, value, from)
+#else
+#define PL_TAKE(value, from) PL_SHUFFLE(value, from)
+#endif
+PL_DEVICE void plus(float& sum, float a, float b) { sum = sum + a * b; }
+PL_DEVICE void plus(int& sum, int a, int b) { sum = add(sum, mul(a, b)); }
+// Where a device has no such instruction, slowly; no program is scheduled so.
+#if PIPELINK_PTX
+#define PL_RARE static __device__ __noinline__
+#else
+#define PL_RARE PL_DEVICE
+#endif
+template <typename A, typename B, typename S> PL_RARE void mma_plain(S* sums, const u32* a, const u32* b) {
+  const int lane = thread() % PL_LANES, group = lane / 4, pair = lane % 4;
+  constexpr int each = 4 / int(sizeof(A));
+  for (int t = 0; t < 4; t++) {
+    // Of each lane of the row: words 0 and 2 belong to the upper row, 1 and 3 to the lower one.
+    const u64 upper = PL_TAKE(both(a[0], a[2]), 4 * group + t), lower = PL_TAKE(both(a[1], a[3]), 4 * group + t);
+    const u64 left = PL_TAKE(both(b[0], b[1]), 8 * pair + t), right = PL_TAKE(both(b[0], b[1]), 8 * pair + 4 + t);
+    for (int n = 0; n < 2 * each; n++) {
+      plus(sums[0], Elements<A>::of(upper, n), Elements<B>::of(left, n));
+      plus(sums[1], Elements<A>::of(upper, n), Elements<B>::of(right, n));
+      plus(sums[2], Elements<A>::of(lower, n), Elements<B>::of(left, n));
+      plus(sums[3], Elements<A>::of(lower, n), Elements<B>::of(right, n));
+    }
+  }
+}
+#endif
+
+#define PL_MMA(A, B, S, letter, name) \
+  PL_DEVICE void mma(A, B, S* sums, const u32* a, const u32* b) { \
+    asm volatile("mma.sync.aligned." name " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                 : "+" letter(sums[0]), "+" letter(sums[1]), "+" letter(sums[2]), "+" letter(sums[3]) \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])); \
+  }
+#if PIPELINK_PTX && __CUDA_ARCH__ >= 800
+PL_MMA(f16, f16, float, "f", "m16n8k16.row.col.f32.f16.f16.f32")
+PL_MMA(bf16, bf16, float, "f", "m16n8k16.row.col.f32.bf16.bf16.f32")
+PL_MMA(i8, i8, int, "r", "m16n8k32.row.col.s32.s8.s8.s32")
+PL_MMA(i8, u8, int, "r", "m16n8k32.row.col.s32.s8.u8.s32")
+PL_MMA(u8, i8, int, "r", "m16n8k32.row.col.s32.u8.s8.s32")
+PL_MMA(u8, u8, int, "r", "m16n8k32.row.col.s32.u8.u8.s32")
+#else
+#if PIPELINK_PTX
+// Half as many terms at a time.
+PL_DEVICE void mma(f16, f16, float* sums, const u32* a, const u32* b) {
+  PL_UNROLL
+  for (int half = 0; half < 2; half++) {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]) : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(b[half]));
+  }
+}
+#endif
+template <typename A, typename B, typename S> PL_DEVICE void mma(A, B, S* sums, const u32* a, const u32* b) { mma_plain<A, B>(sums, a, b); }
+#endif
+
+// --------------------------------------------------------------------------------------------------------------- fragments
+
+// A matrix of sums that a block holds in registers: WARPS_M x WARPS_N warps with M x N tiles of 16 x 8 each. Factors lie in shared memory, row by row (`ALONG`)
+// or term by term, with PITCH elements from one line to the next.
+template <typename A, typename B, typename S, int WARPS_M, int WARPS_N, int M, int N> struct Fragment {
+  S sums[M * N * 4];
+  PL_MEMBER Fragment() {
+    PL_UNROLL
+    for (int i = 0; i < M * N * 4; i++) sums[i] = S(0);
+  }
+  static PL_MEMBER int top() { return thread() / 32 / WARPS_N * (M * 16); }
+  static PL_MEMBER int left_edge() { return thread() / 32 % WARPS_N * (N * 8); }
+
+  template <int DEPTH, bool ALONG_A, int PITCH_A, bool ALONG_B, int PITCH_B> PL_MEMBER void multiply(const A* left, const B* right) {
+    constexpr int half = 16 / int(sizeof(A)), step = 2 * half;
+    const int lane = thread() % 32, row = lane % 8, low = lane / 8 % 2, high = lane / 16;
+    // The matrices of the left factor: upper rows, lower rows, then both for the second half of the terms; of the right one the halves come first.
+    const int m = top() + 8 * low + row, n = left_edge() + 8 * high + row;
+    const A* const a_at = ALONG_A ? left + m * PITCH_A + half * high : left + (half * high + row) * PITCH_A + top() + 8 * low;
+    const B* const b_at = ALONG_B ? right + n * PITCH_B + half * low : right + (half * low + row) * PITCH_B + left_edge() + 8 * high;
+    PL_UNROLL
+    for (int k = 0; k < DEPTH; k += step) {
+      u32 a[M][4], b[N / 2][4];
+      PL_UNROLL
+      for (int i = 0; i < M; i++) load_matrices<!ALONG_A>(a[i], a_at + (ALONG_A ? 16 * i * PITCH_A + k : k * PITCH_A + 16 * i));
+      PL_UNROLL
+      for (int j = 0; j < N / 2; j++) load_matrices<!ALONG_B>(b[j], b_at + (ALONG_B ? 16 * j * PITCH_B + k : k * PITCH_B + 16 * j));
+      PL_UNROLL
+      for (int i = 0; i < M; i++) {
+        PL_UNROLL
+        for (int j = 0; j < N; j++) mma(A(), B(), &sums[(i * N + j) * 4], a[i], &b[j / 2][j % 2 * 2]);
+      }
+    }
+  }
+
+  // Tiles `part` of all warps, 16 rows for each row of warps.
+  template <int PITCH> PL_MEMBER void store(int part, S* to) const {
+    const int lane = thread() % 32;
+    S* const at = to + (thread() / 32 / WARPS_N * 16 + lane / 4) * PITCH + left_edge() + lane % 4 * 2;
+    PL_UNROLL
+    for (int i = 0; i < M; i++) {
+      if (i == part) {
+        PL_UNROLL
+        for (int j = 0; j < N; j++) {
+          PL_UNROLL
+          for (int n = 0; n < 4; n++) at[n / 2 * 8 * PITCH + 8 * j + n % 2] = sums[(i * N + j) * 4 + n];
+        }
+      }
+    }
+  }
+};
+
+}  // namespace pipelink
+
+#endif
