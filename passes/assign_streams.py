@@ -4,27 +4,33 @@ Before:  %a = @f(%x)                                 After:  %a = @f(%x) plan { 
          %b = @g(%x)                                         %b = @g(%x) plan { stream = 1 }
          %c = @h(%a, %b)                                     %c = @h(%a, %b) plan { stream = 1, wait = [1] }
 
-Nodes are taken in dependency order, those on the longest way to the end first. A node goes on behind a node that it needs and that is the last of its
-stream; else on a stream whose last node it comes after anyway; else on a new one, as long as there may be more. A node waits only for what is not ordered
-already: each stream remembers how far it knows every other (a vector clock), which is the transitive reduction of the dependencies. Devices have streams
-of their own, numbered from 0.
+Nodes are launched in dependency order, those on the longest way to the end first (counted in bytes); with one stream in the order of the text. There are as few
+streams as can be without ordering two nodes that need not be ordered: the fewest chains that hold all nodes. Where that is more than `max_streams`, a node goes
+where it can begin first, by the same estimate. A node waits only for what is not ordered already: each stream knows how far every other one is, so events are
+the transitive reduction of the dependencies. Devices have streams of their own, numbered from 0.
 
-`max_streams` of an operator bounds the streams on which its nodes run, `async = false` orders a node with everything before and behind it, `event_sync`
-records an event behind every node of the operator. A plan that the user wrote is kept; a partial one is completed.
+`max_streams` of an operator: of so many of its nodes the next one waits until one is done, so that no more are in flight. `async = false` orders a node with
+everything launched before and behind it, `event_sync` records an event behind every node of the operator. A plan that the user wrote is kept; a partial one is
+completed: streams, waits and events that it names stay.
 
 Requires: a flat pipeline in dependency order.
-Keeps: the order of nodes, what they compute, plans that are complete.
+Keeps: what nodes compute, plans that are complete. Nodes may change places, as far as dependencies allow.
 Adds: `stream`, `wait`, `record` in each node's plan.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Report
-from pipelink_ir.ir.nodes import Alias, Edge, IntLit, Items, Module, Node, Operator, Pipeline, Section, Setting
+from pipelink_ir.ir.nodes import Alias, IntLit, Items, Module, Node, Operator, Pipeline, Section, Setting
 from pipelink_ir.passes.manager import register_pass
+from pipelink_ir.passes.streams.chains import fewest_chains
+from pipelink_ir.passes.streams.graph import launch_order, needs_of, plan_numbers, weights_of
+from pipelink_ir.passes.streams.limits import add_limits
+from pipelink_ir.passes.streams.schedule import Placed, earliest
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,150 +41,130 @@ class Options:
     """Most streams of one device; 1 gives a serial plan."""
 
 
-@register_pass("assign-streams", "streams, and the fewest events that keep every dependency", Options)
+@register_pass("assign-streams", "streams, and the fewest events that keep every dependency", Options, typed=True)
 def assign_streams(module: Module, options: Options, report: Report) -> Module:
     """Give every node a stream; see the page above."""
     operators = {o.name: o for o in module.operators}
-    items = tuple(_Assignment(i, operators, options).run() if isinstance(i, Pipeline) else i for i in module.items)
+    items = tuple(_Assignment(i, operators, max(1, options.max_streams)).run() if isinstance(i, Pipeline) else i for i in module.items)
     return module if all(a is b for a, b in zip(items, module.items, strict=True)) else replace(module, items=items)
 
 
-@dataclass(slots=True)
-class _Stream:
-    """One stream of one device: its nodes in order, and for every stream how many of its nodes are known to be done before the next node here."""
-
-    device: str
-    number: int
-    nodes: list[int] = field(default_factory=list)
-    knows: dict[int, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Placed:
-    """Where a node went: the stream, its place there, and what was known when it began."""
-
-    stream: int
-    place: int
-    order: int
-    knows: dict[int, int]
-
-
 class _Assignment:
-    def __init__(self, pipeline: Pipeline, operators: dict[str, Operator], options: Options) -> None:
-        self.pipeline, self.operators, self.options = pipeline, operators, options
-        self.streams: list[_Stream] = []
-        self.placed: dict[int, _Placed] = {}
-        self.waits: dict[int, list[int]] = {}
-        """Node -> the nodes whose events it waits for."""
-        self.events: dict[int, int] = {}
-        self.streams_of: dict[str, set[int]] = {}
-        """Operator -> the streams on which nodes of it run."""
-        self.barrier: int | None = None
-        """The latest node that is ordered with everything."""
-        self.needs = _needs(pipeline)
+    """One pipeline. From `_order` on nodes are numbered in the order of their launch."""
+
+    def __init__(self, pipeline: Pipeline, operators: Mapping[str, Operator], limit: int) -> None:
+        self.pipeline, self.operators, self.limit = pipeline, operators, limit
+        self.nodes: list[Node] = [n for n in pipeline.nodes if isinstance(n, Node)]
+        self.needs: list[list[int]] = []
+        self.weights: list[int] = []
 
     def run(self) -> Pipeline:
-        nodes = self.pipeline.nodes
-        if not any(isinstance(n, Node) for n in nodes) or all(_complete(n) for n in nodes):
+        if not self.nodes or all(plan_numbers(n, "stream") for n in self.nodes):
             return self.pipeline
-        for i in self._order():
-            n = nodes[i]
-            assert isinstance(n, Node)
-            self._place(i, n)
-        return self._written()
+        self._order()
+        # `gelu.1` and `gelu.2` are one operator, specialised to two calls.
+        add_limits(self.needs, [self._limit(n) for n in self.nodes], [self._says(n, "async", "false") for n in self.nodes],
+                   [re.sub(r"(\.\d+)+$", "", n.op) for n in self.nodes])
+        streams = self._streams()
+        waits = self._waits(streams)
+        return self._written(streams, waits, self._events(waits))
 
-    # ----------------------------------------------------------------------------------------------------------------- order
+    def _order(self) -> None:
+        needs, weights = needs_of(self.pipeline, self.nodes), weights_of(self.pipeline, self.nodes)
+        order = launch_order(needs, weights if self.limit > 1 else None)
+        rank = [0] * len(order)
+        for k, i in enumerate(order):
+            rank[i] = k
+        self.needs = [sorted(rank[j] for j in needs[i]) for i in order]
+        self.nodes, self.weights = [self.nodes[i] for i in order], [weights[i] for i in order]
 
-    def _order(self) -> list[int]:
-        """Nodes in the order of the text among those that are ready, the longest way to the end first, so that the critical path is launched first."""
-        import heapq
-        users: dict[int, list[int]] = {}
-        for i, before in self.needs.items():
-            for j in before:
-                users.setdefault(j, []).append(i)
-        height: dict[int, int] = {}
-        for i in sorted(self.needs, reverse=True):
-            height[i] = 1 + max((height[u] for u in users.get(i, ())), default=0)
-        missing = {i: len(before) for i, before in self.needs.items()}
-        ready = [(-height[i], i) for i, n in missing.items() if n == 0]
-        heapq.heapify(ready)
-        out: list[int] = []
-        while ready:
-            _, i = heapq.heappop(ready)
-            out.append(i)
-            for u in users.get(i, ()):
-                missing[u] -= 1
-                if missing[u] == 0:
-                    heapq.heappush(ready, (-height[u], u))
+    # --------------------------------------------------------------------------------------------------------------- streams
+
+    def _streams(self) -> list[tuple[str, int]]:
+        """The stream of each node: its device, and a number there."""
+        devices: dict[str, list[int]] = {}
+        for i, n in enumerate(self.nodes):
+            devices.setdefault(_device(n, self.pipeline), []).append(i)
+        placed = [Placed(device, None) for device in (_device(n, self.pipeline) for n in self.nodes)]
+        for i, n in enumerate(self.nodes):
+            placed[i].number = next(iter(plan_numbers(n, "stream")), None)
+        for members in devices.values():
+            if all(placed[i].number is None for i in members):
+                chains = fewest_chains(self.needs, members, self.limit)
+                if chains is not None:
+                    for i in members:
+                        placed[i].number = chains.of[i]
+        earliest(placed, self.needs, self.weights, self.limit)
+        return [(p.device, p.number or 0) for p in placed]
+
+    def _waits(self, streams: Sequence[tuple[str, int]]) -> list[list[int]]:
+        """For each node those whose events it waits for: what it needs and its stream does not know of."""
+        place: list[int] = []
+        knows: list[dict[tuple[str, int], int]] = []
+        last: dict[tuple[str, int], int] = {}
+        out: list[list[int]] = []
+        for i, stream in enumerate(streams):
+            before = last.get(stream)
+            known = dict(knows[before]) if before is not None else {}
+            place.append(place[before] + 1 if before is not None else 0)
+            known[stream] = place[i]
+            waits: list[int] = []
+            # What was launched later may know of what was launched earlier: waiting for it may be all there is to wait for.
+            for j in reversed(self.needs[i]):
+                if known.get(streams[j], 0) <= place[j]:
+                    waits.append(j)
+                    for s, count in knows[j].items():
+                        known[s] = max(known.get(s, 0), count)
+                    known[streams[j]] = max(known.get(streams[j], 0), place[j] + 1)
+            knows.append(known)
+            last[stream] = i
+            out.append(waits)
         return out
 
-    # ----------------------------------------------------------------------------------------------------------------- place
-
-    def _place(self, i: int, n: Node) -> None:
-        serial = self._says(n, "async", "false")
-        needs = set(self.needs[i]) | ({self.barrier} if self.barrier is not None else set())
-        if serial:
-            needs |= {s.nodes[-1] for s in self.streams if s.nodes}
-        stream = self._choose(i, n, needs)
-        s = self.streams[stream]
-        # What was placed later may know of what was placed earlier: waiting for it may be all there is to wait for.
-        for j in sorted(needs, key=lambda j: -self.placed[j].order):
-            self._wait(i, s, j)
-        self.placed[i] = _Placed(stream, len(s.nodes), len(self.placed), dict(s.knows))
-        self.streams_of.setdefault(n.op, set()).add(stream)
-        s.nodes.append(i)
-        s.knows[stream] = len(s.nodes)
-        if serial:
-            self.barrier = i
-        if self._says(n, "event_sync", "true"):
-            self.events.setdefault(i, len(self.events) + 1)
-
-    def _wait(self, i: int, s: _Stream, j: int) -> None:
-        """Make node `i`, which goes on stream `s`, run behind node `j`, by an event unless it does anyway."""
-        before = self.placed[j]
-        if s.knows.get(before.stream, 0) > before.place:
-            return
-        self.waits.setdefault(i, []).append(j)
-        self.events.setdefault(j, len(self.events) + 1)
-        for k, place in before.knows.items():
-            s.knows[k] = max(s.knows.get(k, 0), place)
-        s.knows[before.stream] = max(s.knows.get(before.stream, 0), before.place + 1)
-
-    def _choose(self, i: int, n: Node, needs: set[int]) -> int:
-        device = _device(n, self.pipeline)
-        asked = _plan_int(n, "stream")
-        if asked is not None:
-            return self._named(device, asked)
-        mine = [k for k, s in enumerate(self.streams) if s.device == device]
-        full = self._full(n)
-        allowed = [k for k in mine if k in full] if full is not None else mine
-        behind = [self.placed[j].stream for j in needs if self.streams[self.placed[j].stream].nodes[-1] == j]
-        for k in sorted({b for b in behind if b in allowed}, key=lambda k: -len(self.streams[k].nodes)):
-            return k
-        known = self._known(needs)
-        for k in allowed:
-            if known.get(k, 0) >= len(self.streams[k].nodes):
-                return k
-        may_open = len(mine) < max(1, self.options.max_streams) and full is None
-        if may_open or not allowed:
-            self.streams.append(_Stream(device, len(mine)))
-            return len(self.streams) - 1
-        return min(allowed, key=lambda k: len(self.streams[k].nodes))
-
-    def _known(self, needs: Iterable[int]) -> dict[int, int]:
-        """How much of each stream is done once all of `needs` are."""
-        out: dict[int, int] = {}
-        for j in needs:
-            before = self.placed[j]
-            for k, place in (*before.knows.items(), (before.stream, before.place + 1)):
-                out[k] = max(out.get(k, 0), place)
+    def _events(self, waits: Sequence[Sequence[int]]) -> dict[int, list[int]]:
+        """The events that each node records: the user's, and one for those that somebody waits for or asks."""
+        out = {i: plan_numbers(n, "record") for i, n in enumerate(self.nodes)}
+        taken = {e for events in out.values() for e in events}
+        wanted = {j for w in waits for j in w} | {i for i, n in enumerate(self.nodes) if self._says(n, "event_sync", "true")}
+        number = 0
+        for i in sorted(wanted):
+            if not out[i]:
+                number += 1
+                while number in taken:
+                    number += 1
+                out[i] = [number]
         return out
 
-    def _full(self, n: Node) -> set[int] | None:
-        """The streams that nodes of this operator use, if they are as many as its `max_streams` allows."""
-        limit = self._limit(n)
-        used = self.streams_of.get(n.op, set())
-        return used if limit is not None and len(used) >= limit else None
+    # ----------------------------------------------------------------------------------------------------------------- write
+
+    def _written(self, streams: Sequence[tuple[str, int]], waits: Sequence[Sequence[int]], events: Mapping[int, list[int]]) -> Pipeline:
+        aliases = [a for a in self.pipeline.nodes if isinstance(a, Alias)]
+        waiting: dict[str, list[Alias]] = {}
+        for a in aliases:
+            waiting.setdefault(a.of.name, []).append(a)
+        made = {e.name for n in self.nodes for e in n.results} | {a.name.name for a in aliases}
+        # Second names of inputs stand first, others behind the node that makes what they name.
+        nodes: list[Node | Alias] = [x for a in aliases if a.of.name not in made for x in _with_names(a, waiting)]
+        for i, n in enumerate(self.nodes):
+            nodes.append(replace(n, plan=self._plan(n, streams[i][1], [events[j][0] for j in waits[i]], events[i])))
+            for e in n.results:
+                for a in waiting.get(e.name, ()):
+                    nodes += _with_names(a, waiting)
+        return replace(self.pipeline, nodes=tuple(nodes))
+
+    @staticmethod
+    def _plan(n: Node, stream: int, waits: Iterable[int], records: Sequence[int]) -> Section:
+        ours = [Setting("stream", IntLit(stream))]
+        waited = sorted({*waits, *plan_numbers(n, "wait")})
+        if waited:
+            ours.append(Setting("wait", Items(tuple(map(IntLit, waited)))))
+        if records:
+            ours.append(Setting("record", IntLit(records[0]) if len(records) == 1 else Items(tuple(map(IntLit, records)))))
+        old = n.plan.entries if n.plan is not None else ()
+        kept = [e for e in old if not (isinstance(e, Setting) and e.key in ("stream", "wait", "record"))]
+        return Section("plan", (*ours, *kept), **({"span": n.plan.span} if n.plan is not None else {}))
+
+    # -------------------------------------------------------------------------------------------------------------- contracts
 
     def _limit(self, n: Node) -> int | None:
         op = self.operators.get(n.op)
@@ -190,85 +176,18 @@ class _Assignment:
         found = contracts.setting(op, "execution", key) if op is not None else None
         return found is not None and contracts.word(found.setting.value) == word
 
-    def _named(self, device: str, number: int) -> int:
-        for k, s in enumerate(self.streams):
-            if s.device == device and s.number == number:
-                return k
-        self.streams.append(_Stream(device, number))
-        return len(self.streams) - 1
 
-    # ----------------------------------------------------------------------------------------------------------------- write
-
-    def _written(self) -> Pipeline:
-        rank = {i: k for k, i in enumerate(self._launch_order())}
-        nodes: list[Node | Alias] = []
-        for i, n in sorted(enumerate(self.pipeline.nodes), key=lambda x: rank[x[0]]):
-            nodes.append(replace(n, plan=self._plan(i, n)) if isinstance(n, Node) else n)
-        return replace(self.pipeline, nodes=tuple(nodes))
-
-    def _launch_order(self) -> list[int]:
-        """The order in which nodes were placed, with second names behind what they name."""
-        out: list[int] = []
-        made = {e.name: i for i, n in enumerate(self.pipeline.nodes) for e in ((n.name,) if isinstance(n, Alias) else n.results)}
-        waiting: dict[int, list[int]] = {}
-        first: list[int] = []
-        for i, n in enumerate(self.pipeline.nodes):
-            if isinstance(n, Alias):
-                (waiting.setdefault(made[n.of.name], []) if n.of.name in made else first).append(i)
-        stack = [*first, *self.placed]
-        for i in stack:
-            todo = [i]
-            while todo:
-                k = todo.pop(0)
-                out.append(k)
-                todo = [*waiting.get(k, []), *todo]
-        return out
-
-    def _plan(self, i: int, n: Node) -> Section:
-        ours = [_int("stream", self.streams[self.placed[i].stream].number)]
-        if i in self.waits:
-            ours.append(Setting("wait", Items(tuple(IntLit(e) for e in sorted(self.events[j] for j in self.waits[i])))))
-        if i in self.events:
-            ours.append(_int("record", self.events[i]))
-        kept = [e for e in (n.plan.entries if n.plan is not None else ()) if not (isinstance(e, Setting) and e.key in ("stream", "wait", "record"))]
-        return Section("plan", (*ours, *kept))
-
-
-def _int(key: str, value: int) -> Setting:
-    return Setting(key, IntLit(value))
-
-
-def _plan_int(n: Node, key: str) -> int | None:
-    for e in n.plan.entries if n.plan is not None else ():
-        if isinstance(e, Setting) and e.key == key and isinstance(e.value, IntLit):
-            return e.value.value
-    return None
-
-
-def _complete(n: Node | Alias) -> bool:
-    return isinstance(n, Alias) or _plan_int(n, "stream") is not None
+def _with_names(a: Alias, waiting: Mapping[str, Sequence[Alias]]) -> list[Node | Alias]:
+    """A second name, and the further names that are given to it."""
+    out: list[Node | Alias] = []
+    stack = [a]
+    while stack:
+        top = stack.pop()
+        out.append(top)
+        stack += reversed(waiting.get(top.name.name, ()))
+    return out
 
 
 def _device(n: Node, p: Pipeline) -> str:
     d = n.device or p.device
     return "" if d is None else f"{d.kind}:{d.index}:{d.name}"
-
-
-def _needs(p: Pipeline) -> dict[int, set[int]]:
-    """For each node the nodes that come before it by data or by `after`; second names are looked through."""
-    made: dict[str, int] = {}
-    origin: dict[str, str] = {}
-    out: dict[int, set[int]] = {}
-    for i, n in enumerate(p.nodes):
-        if isinstance(n, Alias):
-            origin[n.name.name] = origin.get(n.of.name, n.of.name)
-            continue
-        for e in n.results:
-            made[e.name] = i
-    for i, n in enumerate(p.nodes):
-        if isinstance(n, Node):
-            names = [origin.get(e.name, e.name) for e in (*n.args, *n.after) if isinstance(e, Edge)]
-            out[i] = {made[name] for name in names if name in made}
-    return out
-
-

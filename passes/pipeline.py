@@ -42,7 +42,8 @@ SECTIONS: tuple[Section, ...] = (
     Section("planning", (
         # Last among those that move nodes: it writes the order in which they are launched.
         "assign-streams",
-        # alias-buffers goes here: it needs to know what runs concurrently.
+        # Needs to know what runs concurrently.
+        "alias-buffers",
         # Last: it proves right what stands before it, from the text alone.
         "verify-plan",
     )),
@@ -56,7 +57,7 @@ ALIASES: dict[str, str] = {
     "validate": "resolve,infer-types,check-contracts",
     # The oracle runs what was written, graphs included: a fault of any later pass shows in a comparison with it.
     "reference": "resolve,infer-types,check-contracts",
-    "cpu": "resolve,infer-types,check-contracts,place-devices,flatten,simplify,fuse",
+    "cpu": "resolve,infer-types,check-contracts,place-devices,flatten,simplify,fuse,assign-streams{max_streams=1},verify-plan",
     "cuda": "resolve,infer-types,check-contracts,place-devices,flatten,simplify,fuse,assign-streams,verify-plan",
 }
 """Names for whole pipelines, usable in `--passes` wherever a pass is; the text is what `--passes` accepts."""

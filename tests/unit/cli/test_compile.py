@@ -17,6 +17,12 @@ from tests.unit.cli.command import BROKEN, ROOT, SCALE, UNKNOWN, Done
 
 Command = Callable[..., Done]
 
+NAMES = [re.sub(r"\{.*\}", "", step) for step in ALIASES["cpu"].split(",")]
+"""The passes of the target cpu."""
+
+RUNS = ALIASES["cpu"].replace("place-devices", "place-devices{target=cpu}")
+"""What runs for it: the command says where nodes are placed."""
+
 
 def test_no_pass_prints_what_was_parsed(pipelinkc: Command, scale: Path) -> None:
     done = pipelinkc("-p", "none", scale)
@@ -27,10 +33,10 @@ def test_result_and_talk_are_apart(pipelinkc: Command, scale: Path) -> None:
     plain = pipelinkc(scale)
     done = pipelinkc(scale, "--print-ir-after-all", "--time-passes", "--print-pipeline", "-v")
     assert (done.status, done.out) == (0, plain.out)
-    for name in ALIASES["cpu"].split(","):
+    for name in NAMES:
         assert f"// -----// IR Dump After {name} //----- //" in done.err
         assert re.search(rf"\d ms .* {name}$", done.err, re.M)
-    assert done.err.startswith(ALIASES["cpu"] + "\n")
+    assert done.err.startswith(RUNS + "\n")
     assert plain.err == ""
 
 
@@ -63,7 +69,7 @@ def test_dumps_resume_elsewhere(pipelinkc: Command, tmp_path: Path, scale: Path)
     whole = pipelinkc(user, "--dump-dir", dumps, "-p", "cpu")
     assert whole.status == 0
     names = sorted(p.name for p in dumps.iterdir())
-    assert names == [f"{i:02}.{name}.plir" for i, name in enumerate(["input", *ALIASES["cpu"].split(",")])]
+    assert names == [f"{i:02}.{name}.plir" for i, name in enumerate(["input", *NAMES])]
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     for i, name in enumerate(names):
@@ -231,7 +237,7 @@ def test_targets(pipelinkc: Command, scale: Path, target: str) -> None:
 
 def test_print_pipeline_reads_back(pipelinkc: Command, scale: Path) -> None:
     text = pipelinkc("--print-pipeline").out.strip()
-    assert text == ALIASES["cpu"]
+    assert text == RUNS
     assert pipelinkc(scale, "-p", text).out == pipelinkc(scale).out
 
 

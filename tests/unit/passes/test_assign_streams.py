@@ -103,11 +103,92 @@ def test_a_diamond_has_one_event_each_way() -> None:
     assert len({p["stream"][0] for p in plans}) == 2
 
 
-def test_max_streams_of_an_operator_bounds_its_nodes_in_flight() -> None:
-    for seed in range(6):
-        nodes = nodes_of(assigned(random_program(seed, 14, "execution { max_streams = 2 }"), 6))
+def widest(have: list[set[int]], members: list[int]) -> int:
+    """The most members that may be in flight at once: the largest set none of which is ordered with another, by trying all."""
+    best = 0
+    todo: list[tuple[int, list[int]]] = [(0, [])]
+    while todo:
+        k, chosen = todo.pop()
+        best = max(best, len(chosen))
+        for m in range(k, len(members)):
+            if all(members[m] not in have[c] and c not in have[members[m]] for c in chosen):
+                todo.append((m + 1, [*chosen, members[m]]))
+    return best
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_max_streams_of_an_operator_bounds_its_nodes_in_flight(limit: int) -> None:
+    reached = set()
+    for seed in range(8):
+        nodes = nodes_of(assigned(random_program(seed, 14, f"execution {{ max_streams = {limit} }}"), 8))
+        have = ordered(nodes, [plan_of(n) for n in nodes])
         for op in ("f1", "f2"):
-            assert len({plan_of(n)["stream"][0] for n in nodes if n.op.startswith(op)}) <= 2
+            reached.add(widest(have, [i for i, n in enumerate(nodes) if n.op.startswith(op)]))
+    assert max(reached) == limit
+
+
+def test_a_limit_that_is_kept_anyway_orders_nothing() -> None:
+    for seed in range(8):
+        free = nodes_of(assigned(random_program(seed, 12), 12))
+        most = max(widest(ordered(free, [plan_of(n) for n in free]), [i for i, n in enumerate(free) if n.op.startswith(op)]) for op in ("f1", "f2"))
+        kept = nodes_of(assigned(random_program(seed, 12, f"execution {{ max_streams = {most} }}"), 12))
+        assert [plan_of(n) for n in kept] == [plan_of(n) for n in free]
+
+
+def closure(want: list[set[int]]) -> list[set[int]]:
+    out: list[set[int]] = []
+    for before in want:
+        out.append(set().union(before, *(out[j] for j in before)))
+    return out
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_streams_are_the_fewest_that_lose_no_concurrency(seed: int) -> None:
+    size = 4 + seed % 9
+    nodes = nodes_of(assigned(random_program(100 + seed, size), size))
+    plans = [plan_of(n) for n in nodes]
+    must = closure(needs(nodes))
+    # Nothing is ordered that need not be, and the largest set of nodes that may run at once needs as many streams.
+    assert ordered(nodes, plans) == must
+    width = widest(must, list(range(size)))
+    assert len({p["stream"][0] for p in plans}) == width
+    # One stream less has to order something, and does with as many streams as there may be.
+    if width > 1:
+        fewer = nodes_of(assigned(random_program(100 + seed, size), width - 1))
+        have = ordered(fewer, [plan_of(n) for n in fewer])
+        assert len({plan_of(n)["stream"][0] for n in fewer}) == width - 1
+        assert all(a <= b for a, b in zip(closure(needs(fewer)), have, strict=True))
+
+
+def test_the_critical_path_goes_first() -> None:
+    big = """op @slow(%a: tensor<Nxf32>) -> (%y: tensor<8192x8192xf32>) { compute { %y[i, j] = max[n < N](%a[n]) } }
+op @last(%a: tensor<8192x8192xf32>) -> (%y: tensor<f32>) { compute { %y = max[i < 8192, j < 8192](%a[i, j]) } }
+"""
+    text = OPS.replace("TERMS", "") + big + """pipeline @p(%x: tensor<Nxf32>) -> (%c: tensor<Nxf32>, %s: tensor<f32>) {
+      %a = @f1(%x)  %b = @f1(%a)  %c = @f1(%b)  %t = @slow(%x)  %s = @last(%t) }"""
+    assert nodes_of(assigned(text))[0].results[0].name == "t"
+    # With one stream there is no path that could wait for another: the order of the text stays.
+    assert [n.results[0].name for n in nodes_of(assigned(text, 1))] == ["a", "b", "c", "t", "s"]
+
+
+def test_events_of_a_partial_plan_stay() -> None:
+    text = OPS.replace("TERMS", "") + """pipeline @p(%x: tensor<Nxf32>) -> (%b: tensor<Nxf32>, %c: tensor<Nxf32>, %d: tensor<Nxf32>) {
+      %b = @f1(%x) plan { wait = [2] }  %a = @f1(%x) plan { record = 2 }  %c = @f1(%x)  %d = @f2(%b, %c) }"""
+    nodes = nodes_of(assigned(text))
+    plans = {n.results[0].name: plan_of(n) for n in nodes}
+    assert (plans["a"]["record"], plans["b"]["wait"]) == ([2], [2])
+    have = ordered(nodes, [plan_of(n) for n in nodes])
+    names = [n.results[0].name for n in nodes]
+    assert names.index("a") in have[names.index("b")]
+    assert {names.index("b"), names.index("c")} <= have[names.index("d")]
+
+
+def test_second_names_stay_behind_what_they_name() -> None:
+    text = OPS.replace("TERMS", "") + """pipeline @p(%x: tensor<Nxf32>) -> (%c: tensor<Nxf32>, %e: tensor<Nxf32>, %i: tensor<Nxf32>) {
+      %i = %x  %a = @f1(%i)  %b = %a  %d = %b  %c = @f1(%d)  %e = %d }"""
+    module = assigned(text)
+    assert [(n.results[0].name if isinstance(n, Node) else n.name.name) for n in module.pipelines[0].nodes] == ["i", "a", "b", "d", "e", "c"]
+    assert print_module(assigned(print_module(module))) == print_module(module)
 
 
 def test_async_false_orders_a_node_with_all_others() -> None:
