@@ -95,8 +95,13 @@ def report(name: str, rows: Sequence[Row]) -> None:
     for row in rows:
         more = "  ".join(f"{k} {v}" for k, v in row.more.items())
         print(f"  {row.what:<52} {row.median:>10.2f} {row.best:>10.2f}  {len(row.ms):>4}  {more}".rstrip())
+    save(name, {"rows": [asdict(r) | {"median": r.median, "best": r.best} for r in rows]})
+
+
+def save(name: str, found: dict[str, Any]) -> None:
+    """Write `benchmarks/results/<name>-<date>.json`."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}-{date.today().isoformat()}.json"
-    data = {"benchmark": name, "date": date.today().isoformat(), "machine": machine(), "rows": [asdict(r) | {"median": r.median, "best": r.best} for r in rows]}
+    data = {"benchmark": name, "date": date.today().isoformat(), "machine": machine(), **found}
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     print(f"  written to {path.relative_to(ROOT)}")
