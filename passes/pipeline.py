@@ -36,8 +36,10 @@ SECTIONS: tuple[Section, ...] = (
         "flatten",
         # After flatten; before fuse, which would have to move dead and repeated work about.
         "simplify",
-        # After simplify: what is dead or repeated would be fused as well. derive, schedule go behind it, in this order.
+        # After simplify: what is dead or repeated would be fused as well.
         "fuse",
+        # After fuse: what is derived depends on what an operator reads and where.
+        "derive",
     )),
     Section("planning", (
         # Last among those that move nodes: it writes the order in which they are launched.

@@ -6,7 +6,8 @@ comes after the node before it on its stream, and after every node whose event i
 - each node has one stream, an event is recorded by one node, and a node waits only for events of nodes that are launched before it (else it would wait for
   ever);
 - a node comes after everything that makes what it reads, and after everything that its `after` names;
-- two edges that overlap in one arena are never live together: everything that touches the one comes before the node that writes the other.
+- memory is right (`proof/memory.py`): places lie inside their arena and are aligned, results take over bytes that nobody needs any more, parts of a join
+  lie where it would put them, and two edges that overlap are never live together: everything that touches the one comes before the node that writes the other.
 
 A plan that a user wrote and that fails is the user's error, with the nodes that are not ordered; one that a pass wrote is ours.
 
@@ -16,37 +17,30 @@ Adds: nothing.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pipelink_ir.ir.diagnostics import Note, Report, internal_error
-from pipelink_ir.ir.nodes import Alias, Edge, IntLit, Items, Module, Node, Pipeline, Scoped, Section, Setting, Text
+from pipelink_ir.ir.nodes import Alias, Edge, IntLit, Items, Module, Node, Operator, Pipeline, Setting
 from pipelink_ir.ir.source import NOWHERE
 from pipelink_ir.passes.manager import NoOptions, register_pass
-from pipelink_ir.passes.proof.extents import Extents
+from pipelink_ir.passes.proof.memory import MemoryProof, happens_before
 from pipelink_ir.passes.proof.order import HappensBefore, Late, Twice
 
 
 @register_pass("verify-plan", "a proof that no two conflicting accesses are unordered", NoOptions)
 def verify_plan(module: Module, options: NoOptions, report: Report) -> Module:
     """Verify the plan of every pipeline; see the page above."""
+    operators = {o.name: o for o in module.operators}
     for p in module.pipelines:
-        _Proof(p, report).run()
+        _Proof(p, operators, report).run()
     return module
-
-
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """Where an edge lies: bytes `start` to `end` of an arena."""
-
-    arena: str
-    start: int
-    end: int
 
 
 @dataclass(slots=True)
 class _Proof:
     pipeline: Pipeline
+    operators: Mapping[str, Operator]
     report: Report
     nodes: list[Node] = field(default_factory=list)
     order: HappensBefore = field(default_factory=HappensBefore)
@@ -55,6 +49,8 @@ class _Proof:
         self.nodes = [n for n in self.pipeline.nodes if isinstance(n, Node)]
         streams = [_numbers(n, "stream") for n in self.nodes]
         if not any(streams):
+            self.order = happens_before(self.pipeline, self.nodes)
+            self._memory()
             return
         for n, s in zip(self.nodes, streams, strict=True):
             if len(s) != 1:
@@ -98,36 +94,18 @@ class _Proof:
                                "record an event where it is made, and wait for it here")
 
     def _memory(self) -> None:
-        """Edges that share bytes of an arena: in the order of launch each one with those whose bytes it takes over."""
-        users = _users(self.nodes, _origins(self.pipeline))
-        arenas: dict[str, Extents] = {}
-        placed: list[tuple[int, str]] = []
-        for i, n in enumerate(self.nodes):
-            for name, r in _ranges(n):
-                for k in arenas.setdefault(r.arena, Extents()).take(r.start, r.end, len(placed)):
-                    j, other = placed[k]
-                    if not self._all_before([j, *users.get(other, [])], i):
-                        self._fail(n, f"'%{name}' and '%{other}' share bytes of {r.arena} and may be live together",
-                                   [Note(f"'%{other}' is made here", self.nodes[j].span)], "move one of them, or order their nodes")
-                placed.append((i, name))
-
-    def _all_before(self, nodes: list[int], writer: int) -> bool:
-        return all(self.order.before(k, writer) for k in nodes)
+        """What plans say of edges."""
+        for fault in MemoryProof(self.pipeline, self.nodes, self.order, self.operators).run():
+            n = self.nodes[fault.node]
+            if n.plan is None or n.plan.span is NOWHERE:
+                internal_error(f"the plan of '@{self.pipeline.name}': {fault.message}")
+            place = fault.span if fault.span is not None and fault.span is not NOWHERE else n.plan.span
+            self.report.error("arena", place, fault.message, list(fault.notes), fault.help)
 
 
 def _numbers(n: Node, key: str) -> list[int]:
     found = [s.value for s in (n.plan.entries if n.plan is not None else ()) if isinstance(s, Setting) and s.key == key]
     return [v.value for value in found for v in (value.items if isinstance(value, Items) else (value,)) if isinstance(v, IntLit)]
-
-
-def _ranges(n: Node) -> Iterator[tuple[str, _Range]]:
-    plan: Section | None = n.plan
-    for s in plan.entries if plan is not None else ():
-        if isinstance(s, Scoped):
-            keys = {x.key: x.value for x in s.settings}
-            arena, offset, size = keys.get("arena"), keys.get("offset"), keys.get("bytes")
-            if isinstance(arena, Text) and isinstance(offset, IntLit) and isinstance(size, IntLit) and size.value > 0:
-                yield s.tensor, _Range(arena.value, offset.value, offset.value + size.value)
 
 
 def _reads(n: Node) -> Iterator[Edge]:
@@ -143,14 +121,6 @@ def _origins(p: Pipeline) -> dict[str, str]:
     for n in p.nodes:
         if isinstance(n, Alias):
             out[n.name.name] = out.get(n.of.name, n.of.name)
-    return out
-
-
-def _users(nodes: list[Node], origin: dict[str, str]) -> dict[str, list[int]]:
-    out: dict[str, list[int]] = {}
-    for i, n in enumerate(nodes):
-        for e in _reads(n):
-            out.setdefault(origin.get(e.name, e.name), []).append(i)
     return out
 
 

@@ -213,3 +213,12 @@ def _waits(n: Node, maker: Node, made: Mapping[str, Node | Alias]) -> bool:
         seen.add(id(item))
         left += [made[e.name] for e in (*consumed(item), *(item.after if isinstance(item, Node) else ())) if e.name in made]
     return False
+
+
+def hazard_of(op: Operator, result: Operand, operand: Operand) -> str | None:
+    """Why a result cannot take over the memory of an operand; None if it can. What a user's kernel does, its contract says."""
+    asked = any(name == result.name and isinstance(s.value, Read) and s.value.tensor == operand.name for name, s in _settings(op))
+    if op.kernel is not None or op.compute is None:
+        return None if asked else f"'@{op.name}' is a kernel that does not say so"
+    found = _sizes(result, operand) or _in_compute(op, result, operand)
+    return found.why if found is not None else None

@@ -203,6 +203,13 @@ _TEXT: dict[str, tuple[str, str, str]] = {
         "The ledger lists every copy, cast, fallback and the like that the compiler put in or made at a call, with why (`--explain` prints it). `--deny copy` "
         "says that there may be none of a kind: each one is then an error at the line it belongs to. Nothing is denied by default.",
     ),
+    "PL5401": (
+        "arena", "a place in memory that a plan or a caller gives and that does not fit",
+        "A plan may say where an edge lies: `%e { arena = \"cuda:0\", offset = 4096, bytes = 1024 }`. The place lies inside the arena, is aligned and large "
+        "enough, and no two edges that may be live together share bytes. `inplace = %x` and `within = %y` hold only where the operator reads, or joins, so "
+        "that nothing is lost. An arena that the caller supplies is as large as `arena_bytes` says, dense, aligned, on the device of the run, and apart from "
+        "all inputs and results.",
+    ),
     "PL6001": (
         "input", "an array that does not match its input",
         "Arrays are checked against the signature when they are bound, before anything runs: every input is there, with the dtype, the number of "

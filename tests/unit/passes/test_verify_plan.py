@@ -144,14 +144,14 @@ def test_edges_that_live_together_do_not_share_bytes(a: tuple[int, int], b: tupl
 
 def test_memory_is_used_again_when_its_last_reader_is_done() -> None:
     # %a is read by %b alone; %c is written after %b, so it may lie where %a lay. %b may not: it is written while %a is read.
-    text = OPS + "pipeline @p(%x: tensor<Nxf32>) -> (%c: tensor<Nxf32>) { %a = @f1(%x) %b = @f1(%a) %c = @f1(%b) }"
+    text = OPS + "pipeline @p(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { %a = @f1(%x) %b = @f1(%a) %c = @f1(%b) %y = @f1(%c) }"
     assert not placed(text, {"a": (0, 64), "b": (64, 64), "c": (0, 64)})
     assert placed(text, {"a": (0, 64), "b": (0, 64)})
 
 
 def test_memory_is_not_used_again_while_another_stream_reads_it() -> None:
-    text = OPS + """pipeline @p(%x: tensor<Nxf32>) -> (%b: tensor<Nxf32>, %d: tensor<Nxf32>) {
-      %a = @f1(%x)  %b = @f1(%a)  %c = @f1(%a)  %d = @f1(%c) }"""
+    text = OPS + """pipeline @p(%x: tensor<Nxf32>) -> (%b: tensor<Nxf32>, %y: tensor<Nxf32>) {
+      %a = @f1(%x)  %b = @f1(%a)  %c = @f1(%a)  %d = @f1(%c)  %y = @f1(%d) }"""
     # %b and %d run at the same time on two streams; %d may not take the place of %a, which %b may still be reading.
     assert placed(text, {"a": (0, 64), "d": (0, 64)})
 
