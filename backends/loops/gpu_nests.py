@@ -25,7 +25,7 @@ def gpu_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job], name:
              chosen: Mapping[str, int] | None = None) -> Lowering:
     """The kernel that computes pieces over one box, still open; `name` tells it from the others of the program."""
     lo = Lowering(op, plan, sites, frozenset(t.name for t, _ in jobs), chosen)
-    nest = _GpuNest(lo, jobs)
+    nest = GpuNest(lo, jobs)
     if shape.kind == "grid":
         nest.grid()
     else:
@@ -33,7 +33,7 @@ def gpu_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job], name:
     return lo
 
 
-class _GpuNest(Nest):
+class GpuNest(Nest):
     """The loops of one kernel for a GPU."""
 
     def grid(self) -> None:

@@ -1,0 +1,266 @@
+"""Kernels of one thread a place on a GPU, where a thread takes a few neighbouring places at once: what lies side by side in memory goes by wide accesses.
+
+    grid for p in 0..turns {
+      if wide { move %x_1[0] = %x[p * 4] x 4 ; unroll for d in 0..4 { … one place, from %x_1[d] to %y_1[d] … } ; move %y[p * 4] = %y_1[0] x 4 }
+      else    { … the same places one by one … }
+    }
+
+`wide` is found out at run time: buffers begin and rows have lengths as wide accesses need them, and all places of the thread exist. Where they do not, the
+thread takes places that are far apart, so that neighbouring threads still touch neighbours.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.emit import TRUE, Atom, i64, key_of
+from pipelink_ir.backends.loops.gpu_nests import GpuNest
+from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
+from pipelink_ir.backends.loops.nests import Job
+from pipelink_ir.backends.loops.reads import address
+from pipelink_ir.ir.dtypes import BOOL, F64, I64
+from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
+from pipelink_ir.passes.scheduling.costs import Plan
+from pipelink_ir.passes.scheduling.uses import Use
+
+BYTES = 16
+"""Bytes of one access."""
+MOST = 8
+"""Places side by side that a thread takes."""
+FLIGHT = 8
+"""Places in all that a thread has under way, where they are cheap."""
+SCATTERED = 2
+"""Reads of single elements that a kernel with wide accesses may have beside them."""
+
+
+def grid_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job], chosen: Mapping[str, int] | None = None) -> Lowering:
+    """The kernel that computes pieces over one box, one thread a place or a few neighbouring ones, still open."""
+    lo = Lowering(op, plan, sites, frozenset(t.name for t, _ in jobs), chosen)
+    nest = _VectorNest(lo, jobs)
+    if not nest.vectors():
+        nest.grid()
+    return lo
+
+
+@dataclass(frozen=True, slots=True)
+class Wide:
+    """A tensor that is read or written at neighbouring places, and where a thread has them. Of a read, how its indices follow from the result's `axes`."""
+
+    tensor: Tensor
+    own: str
+    use: Use | None = None
+    axes: tuple[str, ...] = ()
+
+    def at(self, lo: Lowering, places: list[Atom]) -> tuple[Atom, ...]:
+        """The indices where the axes of the result stand at some place."""
+        return place_of(lo, self.use, dict(zip(self.axes, places, strict=True))) if self.use is not None else tuple(places)
+
+
+def count_of(tensors: list[Tensor]) -> int:
+    """How many neighbours one access moves of the widest of them."""
+    return min(MOST, BYTES // max(t.dtype.bytes for t in tensors))
+
+
+def place_of(lo: Lowering, use: Use, names: Mapping[str, Atom]) -> tuple[Atom, ...]:
+    """The indices of a read where the axes of the result stand at some place."""
+    e, out = lo.e, []
+    for lin in use.at:
+        total: Atom = i64(lin.constant)
+        for name, factor in lin.terms:
+            total = e.op("+", total, e.op("*", names[name], i64(factor)))
+        out.append(total)
+    return tuple(out)
+
+
+def plain(use: Use, axes: set[str]) -> bool:
+    """Whether a read is always inside, at sums of axes."""
+    return set(use.access) <= {"inside"} and all(not lin.opaque and lin.names <= axes for lin in use.at)
+
+
+def conditions(lo: Lowering, t: Tensor, first: tuple[Atom, ...], moving: bool, count: int) -> list[Atom]:
+    """What has to hold for wide accesses at `first` and, where `moving`, at every place that differs from it along other axes than the last."""
+    e = lo.e
+    last = e.op("-", first[-1], lo.index(t.shape[-1][0], lo.root))
+    needs = [e.op("==", e.op("mod", last, i64(count)), i64(0))]
+    if moving:
+        needs.append(e.op("==", e.op("mod", lo.extent(*t.shape[-1]), i64(count)), i64(0)))
+    return needs
+
+
+def aligned(lo: Lowering, t: Tensor, count: int) -> Atom:
+    """Whether the memory of a tensor begins where wide accesses may."""
+    e, key = lo.e, ("aligned", t.name, count)
+    found = e.find(key)
+    if found is None:
+        found = e.bind("aligned", form.Aligned(lo.buffer(t), count * t.dtype.bytes, BOOL), 0)
+        e.remember(key, found, 0)
+    return found  # type: ignore[no-any-return]
+
+
+class _VectorNest(GpuNest):
+    """The loops of one kernel."""
+
+    def vectors(self) -> bool:
+        """Writes the kernel with wide accesses, if there is something to move by them."""
+        if not self.axes or self.heavy or any(p.holes for _, p in self.jobs):
+            return False
+        self.flat = len(self.axes) == 1 or self._all_in_step()
+        reads = self._reads()
+        if reads is None:
+            return False
+        tensors = [t for t, _ in self.jobs]
+        self.count = count_of([*tensors, *(self.lo.op.tensors[u.tensor] for u, _ in reads)])
+        if self.count < 2:
+            return False
+        self.loads = [Wide(t, self.e.memory(f"{t.name}_own"), u, axes) for u, axes in reads for t in [self.lo.op.tensors[u.tensor]]]
+        self.stores = {t.name: Wide(t, self.e.memory(f"{t.name}_own")) for t in tensors}
+        wide = self._wide()
+        if wide is None:
+            return False
+        self._write(wide)
+        return True
+
+    def _reads(self) -> list[tuple[Use, tuple[str, ...]]] | None:
+        """Reads that go by wide accesses, with the axes in their indices; None where too much would still be read element by element."""
+        found: dict[object, tuple[Use, tuple[str, ...]]] = {}
+        scattered: set[object] = set()
+        for (_, piece), uses in zip(self.jobs, self.uses, strict=True):
+            axes = tuple(a.index for a in piece.axes)
+            row = axes[-1]
+            for u in uses.uses:
+                if u.tensor in self.lo.written or not any(row in lin.names for lin in u.at):
+                    continue
+                last, others = u.at[-1], u.at[:-1]
+                if "border" in u.access or any(n not in axes for lin in u.at for n in lin.names):
+                    return None
+                good = plain(u, set(axes)) and dict(last.terms) == {row: 1} and all(row not in lin.names for lin in others)
+                if good and last.constant % 2 == 0:
+                    found[u.tensor, u.at] = u, axes
+                else:
+                    scattered.add((u.tensor, u.at, u.access))
+        return list(found.values()) if len(scattered) <= SCATTERED else None
+
+    # ----------------------------------------------------------------------------------------------------------- what must hold
+
+    def _wide(self) -> Atom | None:
+        """Whether all accesses may be wide, as far as that is the same for all places; None if it never is."""
+        e, first = self.e, [a.lo for a in self.axes]
+        alone = self.flat
+        needs: list[Atom] = []
+        for w in self.stores.values():
+            needs += conditions(self.lo, w.tensor, tuple(first), not alone, self.count)
+        if not alone:
+            needs.append(e.op("==", e.op("mod", self.axes[-1].n, i64(self.count)), i64(0)))
+        kept = []
+        for w in self.loads:
+            assert w.use is not None
+            moving = not alone and any(lin.names for lin in w.use.at[:-1])
+            more = conditions(self.lo, w.tensor, w.at(self.lo, first), moving, self.count)
+            if any(isinstance(n, form.Const) and not n.value for n in more):
+                continue
+            kept.append(w)
+            needs += more
+        self.loads = kept
+        needs += [aligned(self.lo, t, self.count) for t in {w.tensor.name: w.tensor for w in (*self.stores.values(), *kept)}.values()]
+        wide: Atom = TRUE
+        for n in needs:
+            if isinstance(n, form.Const) and not n.value:
+                return None
+            wide = n if wide is TRUE else e.op("and", wide, n)
+        return wide
+
+    # ------------------------------------------------------------------------------------------------------------------ writing
+
+    def _write(self, wide: Atom) -> None:
+        e, flight = self.e, max(1, FLIGHT // self.count)
+        total = self._total(self.axes)
+        turns = e.op("quot", e.op("+", total, i64(self.count * flight - 1)), i64(self.count * flight))
+        with e.loop(self._hint(self.axes), i64(0), turns, kind="grid") as p:
+            self._readable(lambda: self._turn(wide, p, turns, total, flight))
+
+    def _turn(self, wide: Atom, p: Atom, turns: Atom, total: Atom, flight: int) -> None:
+        e, many = self.e, self.count * flight
+        last = e.op("*", e.op("+", p, e.op("*", turns, i64(flight - 1))), i64(self.count))
+        inside = e.op("<=", e.op("+", last, i64(self.count)), total)
+        with e.frame("lazy") as then:
+            self._together(p, turns, flight)
+        with e.frame("lazy") as other, e.loop("m", i64(0), i64(many), nonempty=True) as m:
+            place = e.choose(wide, self._near(p, turns, m, flight), e.op("+", p, e.op("*", m, turns)))
+            with e.when(e.op("<", place, total)):
+                self.element(self._at(place))
+        e.raw(form.If(e.op("and", wide, inside), tuple(then.stmts), tuple(other.stmts)))
+
+    def _near(self, p: Atom, turns: Atom, m: Atom, flight: int) -> Atom:
+        """Place number `m` of a thread, where its places are side by side."""
+        e, count = self.e, i64(self.count)
+        if flight == 1:
+            return e.op("+", e.op("*", p, count), m)
+        return e.op("+", e.op("*", e.op("+", p, e.op("*", e.op("quot", m, count), turns)), count), e.op("rest", m, count))
+
+    def _at(self, place: Atom) -> list[Atom]:
+        """The indices of the place with a number."""
+        if len(self.axes) > 1 and self.flat:
+            return [*(i64(0) for _ in self.axes[1:]), place]
+        return self._places(self.axes, place)
+
+    @contextmanager
+    def _vector(self, p: Atom, turns: Atom, flight: int) -> Iterator[tuple[Atom, list[Atom]]]:
+        """A loop over the vectors of a thread: where each begins in its own memory, and its first place."""
+        e = self.e
+        if flight == 1:
+            yield i64(0), self._at(e.op("*", p, i64(self.count)))
+            return
+        with unrolled(self.lo, "v", flight) as v:
+            yield e.op("*", v, i64(self.count)), self._at(e.op("*", e.op("+", p, e.op("*", turns, v)), i64(self.count)))
+
+    def _together(self, p: Atom, turns: Atom, flight: int) -> None:
+        """The places of a thread side by side: all loads first."""
+        lo, e = self.lo, self.e
+        for w in self.loads:
+            e.raw(form.Alloc(w.own, w.tensor.dtype.compute, i64(self.count * flight)))
+        for w in self.stores.values():
+            e.raw(form.Alloc(w.own, w.tensor.dtype, i64(self.count * flight)))
+        if self.loads:
+            with self._vector(p, turns, flight) as (begin, at):
+                for w in self.loads:
+                    e.raw(form.Move(w.own, begin, lo.buffer(w.tensor), address(lo, w.tensor, w.at(lo, at)), self.count))
+        with self._vector(p, turns, flight) as (begin, at):
+            with unrolled(lo, "d", self.count) as d:
+                here = [*at[:-1], e.op("+", at[-1], d)]
+                for w in self.loads:
+                    hold(lo, w, w.at(lo, here), e.op("+", begin, d))
+                for t, piece in self.jobs:
+                    keep(lo, self.stores[t.name], piece, here, e.op("+", begin, d))
+            for w in self.stores.values():
+                e.raw(form.Move(lo.buffer(w.tensor), address(lo, w.tensor, tuple(at)), w.own, begin, self.count))
+
+
+@contextmanager
+def unrolled(lo: Lowering, hint: str, count: int) -> Iterator[Atom]:
+    """A loop over a few numbers that is to be written out."""
+    e = lo.e
+    name = e.fresh(hint)
+    with e.frame("loop", True) as f:
+        e.depth[name] = len(e.frames) - 1
+        yield form.Ref(name, I64)
+    e.raw(form.For(name, i64(0), i64(count), i64(1), tuple(f.stmts), unroll=True))
+
+
+def hold(lo: Lowering, w: Wide, at: tuple[Atom, ...], own: Atom) -> None:
+    """From now on a read at a place finds what was moved to the thread's own memory."""
+    dtype = w.tensor.dtype.compute
+    value = lo.e.bind(w.tensor.name.rsplit(".", 1)[-1], form.Load(w.own, own, dtype, dtype))
+    lo.e.remember(("load", w.tensor.name, key_of(address(lo, w.tensor, at))), value)
+
+
+def keep(lo: Lowering, w: Wide, piece: Piece, at: list[Atom], own: Atom) -> None:
+    """Evaluates a piece at a place and puts the value into the thread's own memory."""
+    e, t = lo.e, w.tensor
+    value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))
+    if value.dtype is not t.dtype.compute and not (value.dtype is F64 and t.dtype.is_float):
+        value = e.convert(value, t.dtype.compute)
+    e.raw(form.Store(w.own, own, value, t.dtype))
+    if len(lo.written) > 1:
+        e.remember(("stored", t.name, tuple(map(key_of, at))), e.convert(value, t.dtype))
