@@ -146,6 +146,7 @@ class MemoryProof:
                     if s.tensor in self.entries:
                         self._fault(i, f"the place of '%{s.tensor}' is written twice", "keep one of the two", s.span)
                     self.entries[s.tensor] = _Entry(s.tensor, i, {x.key: x for x in s.settings}, s)
+        self.types.update((name, self.types[of]) for name, of in origin.items() if of in self.types)
         self.origin = origin
 
     def _callers(self, edge: str) -> bool:
