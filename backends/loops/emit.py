@@ -59,6 +59,8 @@ class Emitter:
         self.frames: list[Frame] = [Frame("root")]
         self.depth: dict[str, int] = {}
         self.affine: dict[str, Affine] = {}
+        self.values: dict[str, form.Expr] = {}
+        """What each `Let` is."""
         self.names: dict[str, int] = {}
         self.taken: frozenset[str] = frozenset()
         """Names of memory that is there already."""
@@ -149,6 +151,7 @@ class Emitter:
         at = len(self.frames) - 1 if depth is None else depth
         name = self.fresh(hint)
         self.frames[at].stmts.append(form.Let(name, value))
+        self.values[name] = value
         self.depth[name] = at
         return form.Ref(name, value.dtype)
 

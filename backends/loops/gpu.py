@@ -20,6 +20,7 @@ from pipelink_ir.backends.loops.gpu_product import product_body
 from pipelink_ir.backends.loops.gpu_recur import gpu_recurrence
 from pipelink_ir.backends.loops.gpu_turn import turn_body
 from pipelink_ir.backends.loops.gpu_vector import grid_body
+from pipelink_ir.backends.loops.gpu_window import window_body
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.tidy import tidy
 from pipelink_ir.ir.typed import Group, TypedOperator
@@ -33,6 +34,7 @@ from pipelink_ir.passes.scheduling.settle import settled
 from pipelink_ir.passes.scheduling.shape import Shape
 from pipelink_ir.passes.scheduling.tensor_cores import TensorCores
 from pipelink_ir.passes.scheduling.turns import Turn
+from pipelink_ir.passes.scheduling.windows import Window
 
 
 def build_gpu(op: TypedOperator) -> form.Program:
@@ -71,13 +73,18 @@ def _grid(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     return grid_body(op, plan, sites, list(k.jobs), k.chosen), 0
 
 
+def _window(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
+    assert isinstance(k.way, Window)
+    return window_body(op, plan, sites, k.jobs[0], k.way, k.chosen), 0
+
+
 def _scan(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     assert isinstance(k.way, Group)
     return gpu_recurrence(op, plan, sites, k.way), 0
 
 
 BODIES: dict[str, Callable[[TypedOperator, Plan, Sites, KernelPlan], Body]] = {
-    "mma": _mma, "product": _product, "turn": _turn, "block": _nest, "grid": _grid, "scan": _scan}
+    "mma": _mma, "product": _product, "turn": _turn, "window": _window, "block": _nest, "grid": _grid, "scan": _scan}
 """What writes each kind of kernel; `passes/scheduling/kernels.py` says which kind that is."""
 
 

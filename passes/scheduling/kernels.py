@@ -21,9 +21,10 @@ from pipelink_ir.passes.scheduling.shape import Shape, shape_of
 from pipelink_ir.passes.scheduling.steps import distributed
 from pipelink_ir.passes.scheduling.tensor_cores import TensorCores, tensor_cores_of
 from pipelink_ir.passes.scheduling.turns import Turn, turn_of
+from pipelink_ir.passes.scheduling.windows import Window, window_of
 
 Job = tuple[Tensor, Piece]
-Way = TensorCores | Product | Turn | Shape | Group
+Way = TensorCores | Product | Turn | Window | Shape | Group
 """What was decided of a kernel; a `Group` is a recurrence, which runs in order."""
 
 
@@ -59,6 +60,10 @@ def _turn(s: Site) -> Way | None:
     return turn_of(s.op, s.local, s.piece, s.chosen)
 
 
+def _window(s: Site) -> Way | None:
+    return window_of(s.op, s.local, s.piece, s.chosen)
+
+
 def _block(s: Site) -> Way | None:
     shape = shape_of(s.op, s.local, s.piece, s.chosen)
     return shape if shape.kind == "block" else None
@@ -72,6 +77,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("mma", _mma),
     Kind("product", _product),
     Kind("turn", _turn),
+    Kind("window", _window),
     Kind("block", _block, joint=True),
     Kind("grid", _grid, joint=True),
 )

@@ -1,0 +1,145 @@
+"""Runs of neighbouring places on a GPU: what `passes/scheduling/windows.py` decided.
+
+    grid for p in … {
+      if all places are there, and neighbours lie so that they can move together {
+        the places of a run, row by row, written out: what they share is loaded and computed once
+      } else {
+        as many places as loops; neighbouring threads take neighbouring places
+      }
+    }
+
+In the first version borders are asked for only at the ends of the run. Neighbours in memory are moved by one access (`gpu_pack.py`) where divisors of sizes
+and addresses, which are looked at once in a kernel, allow it.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+
+from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.emit import Affine, Atom, i64, key_of
+from pipelink_ir.backends.loops.gpu_flat import Flat, unravel
+from pipelink_ir.backends.loops.gpu_pack import Packer
+from pipelink_ir.backends.loops.lower import Lowering, Sites
+from pipelink_ir.backends.loops.nests import Axis, Job, Nest
+from pipelink_ir.backends.loops.split import running
+from pipelink_ir.ir.typed import TypedOperator
+from pipelink_ir.passes.scheduling.costs import Plan
+from pipelink_ir.passes.scheduling.windows import Window
+
+
+def window_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, window: Window, chosen: Mapping[str, int] | None = None) -> Lowering:
+    """The kernel of runs, still open."""
+    lo = Lowering(op, plan, sites, frozenset((job[0].name,)), chosen)
+    _Runs(lo, [job], window).write()
+    return lo
+
+
+class _Runs(Nest):
+    """The loops of one kernel."""
+
+    def __init__(self, lo: Lowering, jobs: list[Job], window: Window) -> None:
+        super().__init__(lo, jobs)
+        self.window = window
+        self.across = self.axes[window.across]
+        self.down = self.axes[window.down] if window.down >= 0 else None
+        taken = {window.across, window.down, *window.whole}
+        self.outer = [k for k in range(len(self.axes)) if k not in taken]
+
+    def write(self) -> None:
+        """Writes the kernel."""
+        e, w = self.e, self.window
+        runs = self._parts(self.across.n, w.many)
+        rows = self._parts(self.down.n, w.rows) if self.down is not None else i64(1)
+        outer = [self.axes[k] for k in self.outer]
+        others = Flat(tuple((a.name, a.lo, a.n) for a in outer), self._total(outer))
+        turns = e.op("*", others.total, e.op("*", rows, runs))
+        with e.loop("run", i64(0), turns, kind="grid") as p:
+            run, above = e.op("rest", p, runs), e.op("quot", p, runs)
+            row, beyond = (e.op("rest", above, rows), e.op("quot", above, rows)) if self.down is not None else (i64(0), above)
+            fixed = dict(zip(self.outer, unravel(self.lo, others.ranges, beyond), strict=True))
+            self._readable(lambda: self._run(fixed, run, runs, row))
+
+    def _parts(self, n: Atom, size: int) -> Atom:
+        e = self.e
+        n = e.op("max", n, i64(0))
+        return n if size == 1 else e.op("floordiv", e.op("+", n, i64(size - 1)), i64(size))
+
+    def _run(self, fixed: dict[int, Atom], run: Atom, runs: Atom, row: Atom) -> None:
+        """Both versions of a run."""
+        e, w = self.e, self.window
+        first = e.op("*", row, i64(w.rows))
+        begin = e.op("*", run, i64(w.many))
+        with e.frame("lazy") as whole:
+            packer = Packer(self.lo, {self.across.n: w.many})
+            with running(self.lo, None, self._inside(begin, first), None):
+                self._written_out(fixed, begin, first)
+            if w.many > 1:
+                whole.stmts[:] = packer.packed(whole.stmts)
+        conds = [*packer.conditions()]
+        if w.many > 1:
+            conds.append(self._divides(self.across.n, w.many))
+        if self.down is not None and w.rows > 1:
+            conds.append(e.op("<=", e.op("+", first, i64(w.rows)), self.down.n))
+        cond = e.all_of(conds)
+        if isinstance(cond, form.Const):
+            for s in whole.stmts:
+                e.raw(s)
+            return
+        with e.frame("lazy") as rest:
+            self._looped(fixed, run, runs, first)
+        e.raw(form.If(cond, tuple(whole.stmts), tuple(rest.stmts)))
+
+    def _divides(self, n: Atom, many: int) -> Atom:
+        """Whether an axis is a whole number of runs."""
+        e = self.e
+        return e.op("==", e.op("rest", e.op("max", n, i64(0)), i64(many)), i64(0))
+
+    def _inside(self, begin: Atom, first: Atom) -> set[tuple[Affine, str]]:
+        """The places of the run, of which no border needs to be asked."""
+        out: set[tuple[Affine, str]] = set()
+        ways: list[tuple[Axis | None, Atom, int]] = [(self.across, begin, self.window.many), (self.down, first, self.window.rows)]
+        for axis, start, size in ways:
+            if axis is not None and key_of(axis.lo) == key_of(i64(0)):
+                out |= {(self.e.form_of(self.e.op("+", start, i64(k))), str(key_of(axis.n))) for k in range(size)}
+        return out
+
+    def _places(self) -> Iterator[dict[int, Atom]]:
+        """The places along the axes that a thread computes whole."""
+        e, whole = self.e, self.window.whole
+        sizes = [int(n.value) for k in whole if isinstance(n := self.axes[k].n, form.Const)]
+        assert len(sizes) == len(whole)
+        for at in product(*map(range, sizes)):
+            yield {k: e.op("+", self.axes[k].lo, i64(i)) for k, i in zip(whole, at, strict=True)}
+
+    def _written_out(self, fixed: dict[int, Atom], begin: Atom, first: Atom) -> None:
+        e, w = self.e, self.window
+        for r in range(w.rows if self.down is not None else 1):
+            for j in range(w.many):
+                at = {**fixed, w.across: e.op("+", self.across.lo, e.op("+", begin, i64(j)))}
+                if self.down is not None:
+                    at[w.down] = e.op("+", self.down.lo, e.op("+", first, i64(r)))
+                self._everything(at)
+
+    def _everything(self, at: dict[int, Atom]) -> None:
+        for more in self._places():
+            every = {**at, **more}
+            self.element([every[k] for k in range(len(self.axes))])
+
+    def _looped(self, fixed: dict[int, Atom], run: Atom, runs: Atom, first: Atom) -> None:
+        """Every `runs`-th place from the place `run` on."""
+        e, w = self.e, self.window
+
+        def along(at: dict[int, Atom]) -> None:
+            if w.many == 1:
+                self._everything({**at, w.across: e.op("+", self.across.lo, run)})
+                return
+            with e.loop(self.across.name, e.op("+", self.across.lo, run), e.op("+", self.across.lo, self.across.n), runs) as i:
+                self._everything({**at, w.across: i})
+
+        if self.down is None:
+            along(fixed)
+            return
+        end = e.op("min", e.op("+", first, i64(w.rows)), self.down.n)
+        with e.loop(self.down.name, e.op("+", self.down.lo, first), e.op("+", self.down.lo, end)) as i:
+            along({**fixed, w.down: i})
