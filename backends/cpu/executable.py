@@ -18,9 +18,10 @@ from pipelink_ir.backends.cpu.memory import Lease, address_of, new_array
 from pipelink_ir.backends.cpu.pool import run_plan
 from pipelink_ir.backends.cpu.statements import OUT_OF_MEMORY
 from pipelink_ir.backends.loops.form import Program
-from pipelink_ir.backends.planning import Plan, Planner
+from pipelink_ir.backends.planning import Plan, Planner, memory_statistics
 from pipelink_ir.ir.diagnostics import ExecutionError, Report, internal_error
 from pipelink_ir.ir.nodes import Module, Node, Operator, Pipeline
+from pipelink_ir.passes.aliasing.layout import Layout
 
 PLANS = 64
 """Plans kept for different shapes."""
@@ -108,6 +109,7 @@ class CpuExecutable:
     def __init__(self, pipeline: Pipeline, units: dict[str, Unit]) -> None:
         self.pipeline = pipeline
         self.units = units
+        self._layout = Layout.of(pipeline, "cpu", {name: u.op for name, u in units.items()})
         self.artifacts: dict[str, str | bytes] = Artifacts({"loops": self._loops, "ll": self._llvm, "s": self._assembly})
         self._inputs = tuple(o.name for o in pipeline.inputs)
         self._results = tuple(o.name for o in pipeline.results)
@@ -142,15 +144,20 @@ class CpuExecutable:
         idle.append(instance)
         return {name: array for name, (array, _) in zip(self._results, results, strict=True)}
 
+    def prepared(self, shapes: tuple[tuple[int, ...], ...]) -> tuple[Plan, _Instance]:
+        """The plan for some shapes and memory to run it in, for who runs its steps one by one."""
+        plan, _ = self._plans.get(shapes) or self._plan(shapes)
+        return plan, _Instance(plan, self._calls(plan))
+
     @property
-    def statistics(self) -> dict[str, int]:
+    def statistics(self) -> dict[str, int | str]:
         """What the plan of the latest new shapes has: kernels run, buffers between them, bytes of the arena that holds these."""
         with self._lock:
             plan = next(reversed(self._plans.values()))[0] if self._plans else None
-        return {"kernels": len(plan.steps), "buffers": plan.buffers, "arena bytes": plan.arena} if plan else {}
+        return {"kernels": len(plan.steps), **memory_statistics(plan)} if plan else {}
 
     def _plan(self, key: tuple[tuple[int, ...], ...]) -> tuple[Plan, list[_Instance]]:
-        plan = Planner(self.pipeline, self.units).run(key)
+        plan = Planner(self.pipeline, self.units, self._layout).run(key)
         with self._lock:
             while len(self._plans) >= PLANS:
                 del self._plans[next(iter(self._plans))]

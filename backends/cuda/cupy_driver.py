@@ -166,6 +166,14 @@ class CupyDriver:
         with self._asking(device, "making an event"):
             return int(self._runtime.eventCreateWithFlags(self._runtime.eventDisableTiming))
 
+    def timer(self, device: int) -> int:
+        with self._asking(device, "making an event"):
+            return int(self._runtime.eventCreateWithFlags(0))
+
+    def elapsed(self, device: int, begin: int, end: int) -> float:
+        with self._asking(device, "asking for a time"):
+            return 1e-3 * float(self._runtime.eventElapsedTime(begin, end))
+
     def close_event(self, device: int, event: int) -> None:
         with self._asking(device, "closing an event"):
             self._runtime.eventDestroy(event)

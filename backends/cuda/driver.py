@@ -203,6 +203,14 @@ class Driver(Protocol):
 
     def close_event(self, device: int, event: int) -> None: ...
 
+    def timer(self, device: int) -> int:
+        """A new event that notes when it was recorded."""
+        ...
+
+    def elapsed(self, device: int, begin: int, end: int) -> float:
+        """Seconds between two recorded timers, the later one of which has been waited for."""
+        ...
+
     def wait(self, device: int, event: int) -> None:
         """Hold the calling thread until what the event recorded last is done."""
         ...

@@ -23,12 +23,13 @@ from pipelink_ir.backends.cuda.order import Order
 from pipelink_ir.backends.cuda.pinned import pinned_pool
 from pipelink_ir.backends.cuda.recipe import Recipe, RecipeMaker
 from pipelink_ir.backends.cuda.run import Given, Run, size_of
-from pipelink_ir.backends.planning import Planner, Step, edges_of
+from pipelink_ir.backends.planning import Planner, Step, memory_statistics
 from pipelink_ir.backends.scalars import Number
 from pipelink_ir.ir.diagnostics import UsageError
 from pipelink_ir.ir.dtypes import DTYPES, DType
 from pipelink_ir.ir.nodes import Module, Node, Pipeline
 from pipelink_ir.ir.targets import Arch
+from pipelink_ir.passes.aliasing.layout import Layout
 
 RECIPES = 64
 """Recipes kept for different shapes."""
@@ -73,29 +74,6 @@ def arch_of(module: Module, sm: int) -> Arch:
     return Arch("cuda", sm)
 
 
-class _Concurrent(Planner[LoadedOperator]):
-    """Plans for several streams: what may be in use at the same time shares no memory."""
-
-    def __init__(self, pipeline: Pipeline, units: Mapping[str, LoadedOperator], spans: Mapping[int, tuple[int, int]]) -> None:
-        super().__init__(pipeline, units)
-        self.spans = spans
-
-    def _last_uses(self) -> dict[str, int]:
-        """The last moment at which an edge may be read."""
-        origin, out = self._origins(), dict[str, int]()
-        for n, node in enumerate(self.pipeline.nodes):
-            if isinstance(node, Node):
-                for edge in (*edges_of(node), *(e.name for e in node.results)):
-                    name = origin.get(edge, edge)
-                    out[name] = max(out.get(name, 0), self.spans[n][1])
-        return out
-
-    def _in_arena(self, shape: tuple[int, ...], dtype: DType, first: int, last: int) -> Any:
-        """`first` is a node, `last` a moment, or the node again for what lives during it alone."""
-        begin, end = self.spans[first]
-        return super()._in_arena(shape, dtype, begin, max(end, last))
-
-
 class Pending:
     """A run that was handed over and not waited for. `results` are on the device (or for arrays of the host nowhere yet); work that is put on the stream of the
     call comes after it. `wait` holds the calling thread until it is done, raises what went wrong, and returns the results."""
@@ -128,7 +106,7 @@ class CudaExecutable:
         self.code, self.driver, self.device, self.pipeline = code, driver, device, code.pipeline
         self.kernels = Kernels(driver, device, code)
         self.order = Order.of(code.pipeline)
-        self._spans = self.order.spans() if self.order.streams > 1 else {}
+        self._layout = Layout.of(code.pipeline, "", {name: c.op for name, c in self.kernels.operators.items()})
         self.artifacts: dict[str, str | bytes] = Artifacts(code.artifacts)
         self.pool = pinned_pool(driver)
         self.graphs = Graphs(graphs)
@@ -321,6 +299,11 @@ class CudaExecutable:
                     lane.forget(instance.recipe)
             self._idle.append(lane)
 
+    def lane_of_last(self) -> Lane:
+        """The lane of the last call, for who looks at its kernels; nobody else may call meanwhile."""
+        with self._lock:
+            return self._idle[-1]
+
     def _take_event(self) -> int:
         with self._lock:
             if self._events:
@@ -338,7 +321,7 @@ class CudaExecutable:
 
     def _make(self, shapes: tuple[tuple[int, ...], ...]) -> Recipe:
         operators = self.kernels.operators
-        planner = Planner(self.pipeline, operators) if self.order.streams == 1 else _Concurrent(self.pipeline, operators, self._spans)
+        planner = Planner(self.pipeline, operators, self._layout)
         plan = planner.run(shapes)
         recipe = RecipeMaker(self.kernels, plan, self.order, lambda step: self._attributes(planner, step)).run()
         recipe.inputs = tuple(size_of(s, d) for s, d in zip(shapes, self._dtypes, strict=True))
@@ -360,6 +343,5 @@ class CudaExecutable:
             recipe = next(reversed(self._recipes.values()), None)
         if recipe is None:
             return {}
-        out: dict[str, int | str] = {"kernels": len(recipe.issued), "buffers": recipe.plan.buffers, "arena bytes": recipe.plan.arena,
-                                     "device": f"cuda:{self.device} ({self.kernels.facts.name})"}
+        out: dict[str, int | str] = {"kernels": len(recipe.issued), **memory_statistics(recipe.plan), "device": f"cuda:{self.device} ({self.kernels.facts.name})"}
         return out | {"graphs": self.graphs.said(recipe)}

@@ -21,11 +21,12 @@ COMMANDS = {
     "fmt": "format programs",
     "explain": "what a diagnostic code means, with a wrong and a right program",
     "verify": "run hand-written kernels against what they are to compute",
+    "bench": "measure a pipeline, whole and kernel by kernel",
     "inspect": "show a dump of a tensor, or where two dumps differ",
 }
 """The commands and what the help says of them."""
 
-LATER = ("build", "bench", "profile", "view", "calibrate", "lsp")
+LATER = ("build", "profile", "view", "calibrate", "lsp")
 """Words that later versions will understand. A file of such a name is written `./build`."""
 
 

@@ -176,6 +176,14 @@ class FakeDriver:
         self.events[event] = None
         return event
 
+    def timer(self, device: int) -> int:
+        return self.event(device)
+
+    def elapsed(self, device: int, begin: int, end: int) -> float:
+        """A microsecond for each thing that happened on the streams between the two."""
+        early, late = self.events[begin] or {}, self.events[end] or {}
+        return 1e-6 * sum(t - early.get(s, 0) for s, t in late.items())
+
     def close_event(self, device: int, event: int) -> None:
         del self.events[event]
 

@@ -1,0 +1,141 @@
+"""Measure how long a pipeline takes, whole and kernel by kernel, beside what moving its bytes takes.
+
+Inputs are arrays from files, as with 'run', or random ones: --size gives the sizes that no array says, '--size N=1,H=1080,W=1920'. Floats are between 0 and 1,
+integers of 8 and 16 bits any code, wider ones 0 or 1. The floor is the time in which a copy moves as many bytes as all inputs and results have, at the rate
+that copies reach in the same run. A kernel's bytes are those of the arrays that it touches, each counted once. On a GPU times are of the device, and its
+cache is emptied before each call.
+"""
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipelink_ir.cli import console
+from pipelink_ir.cli.pass_options import add_pass_options, settings, steps_of, watch
+from pipelink_ir.ir.diagnostics import UsageError
+
+if TYPE_CHECKING:
+    from pipelink_ir.runtime.bench import Measured
+    from pipelink_ir.runtime.compile import Compiled
+    from pipelink_ir.runtime.project import Project
+
+HEAD = ("node", "operator", "KiB", "ms", "GB/s", "of copy", "share")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="a .plir file, '-' for standard input")
+    parser.add_argument("--inputs", metavar="FILE", action="append", default=[], help="arrays by name, .npz or .safetensors; may be given several times")
+    parser.add_argument("--in", metavar="NAME=FILE", dest="one_in", action="append", default=[], help="one input, also from .npy or an image")
+    parser.add_argument("--size", metavar="NAME=N", action="append", default=[], help="sizes of random inputs, 'H=1080,W=1920'; may be given several times")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of random inputs (default 0)")
+    parser.add_argument("--target", metavar="TARGET", help="cuda, cuda:N, or cpu; the default is the best device present")
+    parser.add_argument("--runs", type=int, default=20, metavar="N", help="calls that are measured, after some that are not (default 20)")
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="a table for people or JSON (default table)")
+    parser.add_argument("--pipeline", metavar="NAME", help="the pipeline meant, where a file has several")
+    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a value for an attribute of the pipeline")
+    add_pass_options(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    from pipelink_ir.runtime.project import find_project
+    project = find_project(args.file)
+    with project.environment():
+        return _execute(args, project)
+
+
+def _execute(args: argparse.Namespace, project: Project) -> int:
+    from pipelink_ir.runtime.bench import made_inputs, measure
+    from pipelink_ir.runtime.transfer import Inputs
+    if args.runs < 1:
+        raise UsageError("--runs is 1 or more")
+    sizes, files = _sizes(args.size), Inputs(args.inputs, settings(args.one_in, "--in"))
+    compiled = _compile(args, project)
+    console.report(compiled.diagnostics)
+    known = {name for o in compiled.inputs for d in o.type.dims for name in _names(d)}
+    for name in sizes:
+        if name not in known:
+            raise UsageError(f"--size: '@{compiled.pipeline.name}' has no size '{name}' in its inputs; it has {', '.join(sorted(known)) or 'none'}")
+    arrays, origins = files.read(compiled)
+    arrays = made_inputs(compiled, arrays, sizes, args.seed)
+    compiled.bind(arrays, origins)
+    found = measure(compiled, arrays, args.runs)
+    if args.format == "json":
+        print(json.dumps(found.as_json(), indent=1, default=str))
+    else:
+        show(found)
+    return 0
+
+
+def _compile(args: argparse.Namespace, project: Project) -> Compiled:
+    from pipelink_ir.runtime.compile import Settings, compile_module
+    from pipelink_ir.runtime.sources import read_program
+    from pipelink_ir.runtime.targets import best_target, parse_target
+    target = parse_target(args.target or project.runs_on() or best_target())
+    if target.name != "cpu" and target.device is None:
+        raise UsageError(f"times are measured on 'cpu' and 'cuda', not on '{target.name}'")
+    if args.stop_after:
+        raise UsageError("--stop-after prints a program that is not finished; it does not go with 'bench'")
+    steps, looking = steps_of(args, target), watch(args)
+    module = read_program(args.file)
+    steps = project.steps(steps, checked=bool(args.target or module.targets))
+    try:
+        return compile_module(module, target, args.pipeline, settings(args.set, "--set"), steps=steps, hooks=looking.hooks,
+                              settings=Settings(project.copies or "refuse", project=project))
+    finally:
+        looking.finish()
+
+
+def _names(dim: Any) -> set[str]:
+    from pipelink_ir.ir.walk import names_in
+    return names_in(dim)
+
+
+def _sizes(texts: list[str]) -> dict[str, int]:
+    """`H=1080,W=1920`."""
+    out: dict[str, int] = {}
+    for part in (p.strip() for text in texts for p in text.split(",")):
+        name, equals, value = part.partition("=")
+        if not equals or not name or not value.isdigit():
+            raise UsageError(f"--size takes NAME=N, with a number that is not negative, not '{part}'")
+        out[name] = int(value)
+    return out
+
+
+def show(found: Measured) -> None:
+    """The table."""
+    sizes = f" with {', '.join(f'{k} = {v}' for k, v in found.sizes.items())}" if found.sizes else ""
+    print(f"@{found.pipeline} on {found.target}{sizes}, {len(found.call_ms)} calls")
+    host = f", {found.host_us:.1f} us of the host" if found.host_us is not None else ""
+    print(f"  a call      {found.ms:.4f} ms (from {min(found.call_ms):.4f} to {max(found.call_ms):.4f}){host}")
+    print(f"  the floor   {found.floor_ms:.4f} ms: {found.bytes / 2**20:.1f} MiB at {found.rate / 1e9:.1f} GB/s of a copy; the call reaches "
+          f"{found.floor_ms / found.ms:.2f} of it")
+    for what in ("arena bytes", "graphs"):
+        if what in found.statistics:
+            print(f"  {what:<11} {found.statistics[what]}")
+    total = sum(k.ms for k in found.kernels) or 1.0
+    rows = [(k.node, k.operator, f"{k.bytes / 1024:.1f}", f"{k.ms:.4f}", f"{k.gb_s:.1f}", f"{1e9 * k.gb_s / found.rate:.2f}", f"{100 * k.ms / total:.0f} %")
+            for k in found.kernels]
+    if rows:
+        _table(rows)
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> None:
+    """By rich where it is installed, else aligned."""
+    if importlib.util.find_spec("rich") is not None:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+        table = Table(*HEAD[:2], box=box.SIMPLE_HEAD)
+        for name in HEAD[2:]:
+            table.add_column(name, justify="right")
+        for row in rows:
+            table.add_row(*row)
+        wide = max(120, sum(max(len(r[k]) for r in (HEAD, *rows)) + 3 for k in range(len(HEAD))) + 1)
+        Console(width=wide, markup=False, highlight=False).print(table)
+        return
+    widths = [max(len(r[k]) for r in (HEAD, *rows)) for k in range(len(HEAD))]
+    for row in (HEAD, *rows):
+        print("  ".join(c.ljust(w) if k < 2 else c.rjust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True))).rstrip())

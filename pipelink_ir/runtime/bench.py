@@ -1,0 +1,212 @@
+"""How long a compiled pipeline takes, whole and kernel by kernel, beside the time that moving its bytes takes: what `pipelinkc bench` tells.
+
+The floor is the bytes of all inputs and results, each counted once, at the rate of a copy that is measured in the same run. A kernel's bytes are those of the
+arrays that it touches, each once: one that reads a few elements of a large array seems to be faster than memory. On a GPU times are of the device and the
+cache is emptied before each call; on the processor they are of the host.
+"""
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelink_ir.backends.timing import StepTimes
+from pipelink_ir.ir.diagnostics import UsageError
+from pipelink_ir.ir.dtypes import DTYPES
+from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_int
+from pipelink_ir.ir.nodes import Node, Operand
+from pipelink_ir.ir.walk import names_in
+from pipelink_ir.runtime.compile import Compiled
+
+COPY_BYTES = {"cpu": 64 << 20, "cuda": 512 << 20}
+"""Bytes that are copied to find out how fast copies are."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """One kernel: the node that it belongs to, its operator, and the median of its times."""
+
+    node: str
+    operator: str
+    kernel: str
+    bytes: int
+    ms: float
+    least_ms: float
+
+    @property
+    def gb_s(self) -> float:
+        return self.bytes / self.ms / 1e6 if self.ms else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Everything that was measured; `rate` is that of copies in bytes a second."""
+
+    pipeline: str
+    target: str
+    sizes: Mapping[str, int]
+    rate: float
+    bytes: int
+    call_ms: tuple[float, ...]
+    host_us: float | None
+    """What the call costs the host, where that is another time than the call's."""
+    kernels: tuple[KernelTime, ...] = ()
+    statistics: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ms(self) -> float:
+        return statistics.median(self.call_ms)
+
+    @property
+    def floor_ms(self) -> float:
+        return 1e3 * self.bytes / self.rate
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        kernels = [{"node": k.node, "operator": k.operator, "kernel": k.kernel, "bytes": k.bytes, "ms": k.ms, "least_ms": k.least_ms, "gb_s": k.gb_s,
+                    "of_copy_rate": 1e9 * k.gb_s / self.rate} for k in self.kernels]
+        return {"pipeline": self.pipeline, "target": self.target, "sizes": dict(self.sizes), "copy_gb_s": self.rate / 1e9, "bytes": self.bytes, "runs":
+                len(self.call_ms), "ms": self.ms, "least_ms": min(self.call_ms), "most_ms": max(self.call_ms), "host_us": self.host_us,
+                "floor_ms": self.floor_ms, "of_floor": self.floor_ms / self.ms, "kernels": kernels, "statistics": dict(self.statistics)}
+
+
+def made_inputs(compiled: Compiled, given: Mapping[str, Any], sizes: Mapping[str, int], seed: int = 0) -> dict[str, Any]:
+    """An array for each input: those that are given, and random ones for the others, of the sizes that the given ones and `sizes` say."""
+    import numpy as np
+    env = dict(sizes)
+    for operand in compiled.inputs:
+        if operand.name in given:
+            _bind(operand, np.shape(given[operand.name]), env)
+    missing = [n for n in dict.fromkeys(n for o in compiled.inputs if o.name not in given for d in o.type.dims for n in sorted(names_in(d))) if n not in env]
+    if missing:
+        which = "size" if len(missing) == 1 else "sizes"
+        raise UsageError(f"the {which} {', '.join(missing)} of '@{compiled.pipeline.name}' must be given: --size {','.join(f'{n}=256' for n in missing)}, "
+                         "or arrays by --in and --inputs")
+    rng = np.random.default_rng(seed)
+    out = {}
+    for o in compiled.inputs:
+        out[o.name] = given[o.name] if o.name in given else _random(o, _shape(o, env), rng)
+    return out
+
+
+def _bind(operand: Operand, shape: Sequence[int], env: dict[str, int]) -> None:
+    from pipelink_ir.ir.shapes import ShapeMismatch, bind_shape
+    try:
+        bind_shape(operand.type, shape, env)
+    except ShapeMismatch:
+        return  # binding the arrays tells it, and where
+
+
+def _shape(operand: Operand, env: Mapping[str, int]) -> tuple[int, ...]:
+    try:
+        return tuple(evaluate_int(d, env) for d in operand.type.dims)
+    except CannotEvaluate as fault:
+        raise UsageError(f"the shape of '%{operand.name}' cannot be worked out: {fault}") from None
+
+
+def _random(operand: Operand, shape: tuple[int, ...], rng: Any) -> Any:
+    """Values that every operator can take: floats of [0, 1), codes of all values, bits; wide integers are 0 or 1, for they may be indices."""
+    import numpy as np
+    if any(n < 0 for n in shape):
+        raise UsageError(f"'%{operand.name}' would have the shape {list(shape)}")
+    dtype = DTYPES[operand.type.dtype]
+    if dtype.kind == "float":
+        return rng.random(shape, dtype=np.float32).astype(dtype.numpy())
+    kind = dtype.numpy()
+    if kind == np.dtype(bool) or dtype.bytes > 2:
+        return rng.integers(0, 2, shape).astype(kind)
+    limits = np.iinfo(kind)
+    return rng.integers(limits.min, limits.max, shape, dtype=kind, endpoint=True)
+
+
+def measure(compiled: Compiled, arrays: Mapping[str, Any], runs: int) -> Measured:
+    """Measure calls on arrays of the host."""
+    bound = compiled.bind(arrays)
+    size = sum(_bytes(a) for a in bound.arrays.values())
+    results = compiled.run(bound)
+    size += sum(_bytes(a) for a in results.values())
+    there = _on_cpu if compiled.target.name == "cpu" else _on_gpu
+    rate, calls, host, steps = there(compiled, arrays, bound, runs)
+    statistics_of: Mapping[str, Any] = getattr(compiled.executable, "statistics", {})
+    return Measured(compiled.pipeline.name, compiled.target.name, dict(bound.sizes), rate, size, tuple(1e3 * s for s in calls), host,
+                    _kernels(compiled, steps), statistics_of)
+
+
+def _bytes(array: Any) -> int:
+    return int(array.nbytes)
+
+
+def _kernels(compiled: Compiled, steps: Sequence[StepTimes]) -> tuple[KernelTime, ...]:
+    out = []
+    for s in steps:
+        node = compiled.pipeline.nodes[s.node]
+        assert isinstance(node, Node)
+        name = node.label or ", ".join(f"%{e.name}" for e in node.results)
+        out.append(KernelTime(name, node.op, s.name, s.bytes, 1e3 * statistics.median(s.seconds), 1e3 * min(s.seconds)))
+    return tuple(out)
+
+
+def _clocked(call: Callable[[], Any], runs: int) -> list[float]:
+    call()
+    out = []
+    for _ in range(runs):
+        begin = time.perf_counter()
+        call()
+        out.append(time.perf_counter() - begin)
+    return out
+
+
+_Found = tuple[float, list[float], float | None, list[StepTimes]]
+
+
+def _on_cpu(compiled: Compiled, arrays: Mapping[str, Any], bound: Any, runs: int) -> _Found:
+    from pipelink_ir.backends.cpu.timing import step_times
+    executable: Any = compiled.executable
+    calls = _clocked(lambda: compiled(**arrays), runs)
+    addresses, kept = bound.dense() if bound.packed else (bound.addresses, None)
+    steps = step_times(executable, bound.shapes, addresses, runs)
+    del kept
+    return _copy_rate(COPY_BYTES["cpu"]), calls, None, steps
+
+
+def _copy_rate(size: int) -> float:
+    """Bytes a second of a copy by all threads that kernels run on, reading and writing counted; the best of some."""
+    import ctypes
+    from concurrent.futures import ThreadPoolExecutor
+
+    import numpy as np
+
+    from pipelink_ir.ir import environment
+    threads = environment.num_threads()
+    a, b = np.ones(size, np.uint8), np.zeros(size, np.uint8)
+    part = size // threads
+
+    def copy(n: int) -> None:
+        ctypes.memmove(b.ctypes.data + n * part, a.ctypes.data + n * part, part)
+
+    with ThreadPoolExecutor(threads) as pool:
+        return 2 * part * threads / min(_clocked(lambda: list(pool.map(copy, range(threads))), 7))
+
+
+def _on_gpu(compiled: Compiled, arrays: Mapping[str, Any], bound: Any, runs: int) -> _Found:
+    import numpy as np
+
+    from pipelink_ir.backends.cuda.timing import DeviceClock, step_times
+    executable: Any = compiled.executable
+    clock = DeviceClock(executable)
+    try:
+        dtypes = {o.name: DTYPES[o.type.dtype] for o in compiled.inputs}
+        there = {name: clock.array(np.array(a, order="C"), dtypes[name]) for name, a in bound.arrays.items()}
+
+        def call() -> Any:
+            return compiled(**there)
+
+        for _ in range(4):
+            call()
+        calls = [clock.call(call) for _ in range(runs)]
+        host = 1e6 * statistics.median(_clocked(call, max(10, runs)))
+        return clock.copy_rate(COPY_BYTES["cuda"], 7), calls, host, step_times(clock, call, runs)
+    finally:
+        clock.close()
