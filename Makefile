@@ -47,10 +47,8 @@ docs: $(STAMPS)/docs ## write the generated pages of docs/ anew and render all o
 	@$(BIN)/python docs/build.py
 
 .PHONY: bench
-bench: $(STAMPS)/core ## measure start-up, edge_gamma and binding; results in benchmarks/results
-	@$(BIN)/python benchmarks/startup.py
-	@$(BIN)/python benchmarks/edge_gamma.py
-	@$(BIN)/python benchmarks/binding.py
+bench: cuda ## measure start-up, edge_gamma, binding, passes, memory, and on a GPU its rows; results in benchmarks/results (BENCH_ARGS="gpu --peers all")
+	@$(BIN)/python benchmarks/all.py $(BENCH_ARGS)
 
 .PHONY: clean
 clean: ## remove .venv and everything that is generated
@@ -60,6 +58,7 @@ clean: ## remove .venv and everything that is generated
 # Two workers pay from about eight seconds of tests on.
 TEST_WORKERS ?= -n auto --maxprocesses 8
 TEST_ARGS ?=
+BENCH_ARGS ?=
 
 # ------------------------------------------------------------------------------------------------------------------- set-up
 # A stamp says what is installed; it is made anew when pyproject.toml changes.
