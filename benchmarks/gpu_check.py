@@ -46,6 +46,7 @@ STEPS = (
     Step("overhead", 120, "speed", "host time of a call by launches and by replay, for 1, 10 and 100 kernels, beside a bare launch"),
     Step("soak", 180, "speed", "10,000 calls: alternating sizes and memory, four threads, two streams; memory stays flat"),
     Step("bench", 420, "speed", "the rows of the table, beside PyTorch, torch.compile and CuPy"),
+    Step("blurs", 200, "counters", "three blurs in a chain, fused and not: bytes by the cost model beside those that the hardware counts"),
     Step("memcheck", 300, "sanitizer", "compute-sanitizer over the cases: accesses outside"),
     Step("racecheck", 300, "sanitizer", "the same: races in shared memory"),
     Step("synccheck", 200, "sanitizer", "the same: barriers"),

@@ -294,6 +294,12 @@ def bench() -> None:
     run(keep, ROWS, PEERS)
 
 
+def blurs() -> None:
+    """Bytes by the model of `fuse` beside those that the hardware counts."""
+    from gpu.blurs import compare
+    compare(keep)
+
+
 # ----------------------------------------------------------------------------------------------------------------------- sanitizer
 
 
