@@ -1,21 +1,24 @@
 """What a call with given shapes needs, on any device: sizes, one arena for everything that lives between nodes, and the steps with their frames.
 
-Shapes alone decide a plan, so it is made once for them. What changes from call to call are addresses: of inputs, of results, of the arena.
+Shapes alone decide a plan, so it is made once for them. What changes from call to call are addresses: of inputs, of results, of the arena. Where edges lie is
+what the text of the plan says (`memory.py`); without one they are packed here.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from pipelink_ir.backends.loops.form import Buffer, Kernel, Program, evaluate
+from pipelink_ir.backends.memory import Arenas
 from pipelink_ir.backends.scalars import Number, attribute_value, slot_bits
 from pipelink_ir.ir.diagnostics import ExecutionError, Report, internal_error
 from pipelink_ir.ir.dtypes import DTYPES, DType
-from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_condition
+from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_condition, evaluate_int
 from pipelink_ir.ir.nodes import Alias, Edge, Expr, Node, Operator, Pipeline, Setting
-from pipelink_ir.ir.packing import Lifetime, pack
 from pipelink_ir.ir.shapes import ShapeMismatch, bind_shapes
+from pipelink_ir.passes.aliasing.layout import Layout
+from pipelink_ir.passes.aliasing.report import Memory
 
 
 class Unit(Protocol):
@@ -62,19 +65,22 @@ class Plan:
     results: list[tuple[tuple[int, ...], DType]] = field(default_factory=list)
     copies: list[tuple[str, int, int]] = field(default_factory=list)
     arena: int = 0
-    buffers: int = 0
-    """How many stretches of the arena there are; they share bytes where they do not live at the same time."""
+    align: int = 1
+    """What the arena begins at a multiple of."""
+    memory: Memory = field(default_factory=lambda: Memory((), {}))
+    """Who lies where in the arena."""
     sizes: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Value:
-    """An edge: shape, dtype, and where it lives: an input, a result, or a stretch of the arena."""
+    """An edge: shape, dtype, and where it lives: in an input, a result, or a stretch of the arena, `offset` bytes behind its beginning."""
 
     shape: tuple[int, ...]
     dtype: DType
     kind: str
     number: int
+    offset: int = 0
 
     @property
     def bytes(self) -> int:
@@ -88,29 +94,27 @@ class Planner(Generic[U]):
     """Makes the plan of one pipeline for one set of shapes. A frame holds, a word each, what a kernel is called with: the addresses of its buffers, its
     symbols, its scalars (see `scalars.slot_bits`), the address of the status block."""
 
-    def __init__(self, pipeline: Pipeline, units: Mapping[str, U]) -> None:
+    def __init__(self, pipeline: Pipeline, units: Mapping[str, U], layout: Layout | None = None) -> None:
         self.pipeline, self.units = pipeline, units
+        self.layout = layout or Layout.of(pipeline, "", {name: u.op for name, u in units.items()})
         self.plan = Plan()
         self.env: dict[str, int | float | bool] = {}
         self.edges: dict[str, _Value] = {}
-        self.lives: list[Lifetime] = []
-        self.results: dict[str, int] = {}
-        """Edges that are computed straight into a result."""
+        self.arenas = Arenas(pipeline, self.layout)
 
     def run(self, shapes: Sequence[tuple[int, ...]]) -> Plan:
         self._bind(shapes)
-        self._claim_results()
-        last = self._last_uses()
         for number, node in enumerate(self.pipeline.nodes):
             if isinstance(node, Alias):
                 self.edges[node.name.name] = self.edges[node.of.name]
             else:
-                self._node(number, node, last)
-        offsets, self.plan.arena = pack(self.lives)
-        self.plan.buffers = len(self.lives)
-        self.plan.patches = [Patch(p.word, p.kind, 0, offsets[p.number]) if p.kind == "arena" else p for p in self.plan.patches]
+                self._node(number, node)
+        placed = self.arenas.place()
+        plan = self.plan
+        plan.arena, plan.align, plan.memory = placed.bytes, placed.align, placed.memory
+        plan.patches = [Patch(p.word, p.kind, 0, placed.offsets[p.number] + p.offset) if p.kind == "arena" else p for p in plan.patches]
         self._finish_results()
-        return self.plan
+        return plan
 
     # -------------------------------------------------------------------------------------------------------- sizes and conditions
 
@@ -148,32 +152,7 @@ class Planner(Generic[U]):
         if report.failed:
             raise ExecutionError(report.diagnostics)
 
-    # ------------------------------------------------------------------------------------------------------------ results, lifetimes
-
-    def _claim_results(self) -> None:
-        """An edge that is a result is computed in place; further names of it, and inputs, are copied at the end."""
-        origin = self._origins()
-        inputs = {o.name for o in self.pipeline.inputs}
-        for n, result in enumerate(self.pipeline.results):
-            source = origin.get(result.name, result.name)
-            if source not in inputs and source not in self.results:
-                self.results[source] = n
-
-    def _origins(self) -> dict[str, str]:
-        """What aliases stand for."""
-        out: dict[str, str] = {}
-        for node in self.pipeline.nodes:
-            if isinstance(node, Alias):
-                out[node.name.name] = out.get(node.of.name, node.of.name)
-        return out
-
-    def _last_uses(self) -> dict[str, int]:
-        origin, out = self._origins(), dict[str, int]()
-        for n, node in enumerate(self.pipeline.nodes):
-            if isinstance(node, Node):
-                for edge in edges_of(node):
-                    out[origin.get(edge, edge)] = n
-        return out
+    # ------------------------------------------------------------------------------------------------------------------------ results
 
     def _finish_results(self) -> None:
         for n, result in enumerate(self.pipeline.results):
@@ -186,39 +165,43 @@ class Planner(Generic[U]):
 
     # ------------------------------------------------------------------------------------------------------------------------ nodes
 
-    def _node(self, number: int, node: Node, last: dict[str, int]) -> None:
+    def _node(self, number: int, node: Node) -> None:
         unit = self.units[node.op]
         program = unit.program
         values = [self.edges[e] for e in edges_of(node)]
         env = self._operator_sizes(unit.op, node, values)
         places: dict[str, _Value] = {b.name: v for b, v in zip(program.operands, values, strict=True)}
         for buffer, edge in zip(program.results, node.results, strict=True):
-            shape, dtype = _shape(buffer, env), buffer.memory
-            into = self.results.get(edge.name)
-            value = _Value(shape, dtype, "result", into) if into is not None else self._in_arena(shape, dtype, number, last.get(edge.name, number))
-            self.edges[edge.name] = places[buffer.name] = value
+            self.edges[edge.name] = places[buffer.name] = self._edge(edge.name, _shape(buffer, env), buffer.memory)
+        if number in self.layout.elided:
+            return
         for buffer in program.temporaries:
-            places[buffer.name] = self._in_arena(_shape(buffer, env), buffer.memory, number, number)
+            value = places[buffer.name] = _Value(_shape(buffer, env), buffer.memory, "arena", 0)
+            value.number = self.arenas.temporary(number, f"%{buffer.name} of '@{node.op}'", value.bytes)
         scalars = self._scalars(unit, node, env)
         for k, kernel in enumerate(program.kernels):
             self._frame(number, unit.op.name, k, kernel, places, env, scalars)
+
+    def _edge(self, name: str, shape: tuple[int, ...], dtype: DType) -> _Value:
+        """An edge in the place that the plan gives it."""
+        spot = self.layout.spots[name]
+        root = self.layout.roots[spot.root]
+        value = _Value(shape, dtype, "result", root.result or 0, sum(evaluate_int(o, self.plan.sizes) for o in spot.offsets))
+        if root.result is None:
+            value.kind, value.number = "arena", self.arenas.edge(name, root, value.offset, value.bytes)
+        return value
 
     def _frame(self, number: int, op: str, k: int, kernel: Kernel, places: Mapping[str, _Value], env: dict[str, int], scalars: dict[str, int]) -> None:
         frame = len(self.plan.words)
         for n, buffer in enumerate(kernel.buffers):
             place = places[buffer.name]
-            self.plan.patches.append(Patch(frame + n, place.kind, place.number, 0))
+            self.plan.patches.append(Patch(frame + n, place.kind, place.number, place.offset))
             self.plan.words.append(0)
         self.plan.words += [env[s] for s in kernel.symbols]
         self.plan.words += [scalars[name] for name, _ in kernel.scalars]
         self.plan.patches.append(Patch(len(self.plan.words), "status", 0, 0))
         self.plan.words.append(0)
         self.plan.steps.append(Step(number, op, k, frame, env))
-
-    def _in_arena(self, shape: tuple[int, ...], dtype: DType, first: int, last: int) -> _Value:
-        value = _Value(shape, dtype, "arena", len(self.lives))
-        self.lives.append(Lifetime(value.bytes, first, last))
-        return value
 
     def _operator_sizes(self, op: Operator, node: Node, values: Sequence[_Value]) -> dict[str, int]:
         """The operator's own dimensions: from its operands, and from `dim` attributes."""
@@ -257,6 +240,24 @@ def _attribute(name: str, given: Mapping[str, Setting], default: Expr | None) ->
     if value is not None and not isinstance(value, Expr):
         internal_error(f"the attribute '{name}' is no expression")
     return value
+
+
+def memory_statistics(plan: Plan) -> dict[str, int | str]:
+    """What a plan's arena holds, for people."""
+    memory = plan.memory
+    return {"buffers": len(memory.stretches), "arena bytes": memory.peak, "lower bound bytes": memory.lower_bound, "of lower bound": f"{memory.ratio:.3f}"}
+
+
+def shared_buffers(program: Program, over: Iterable[tuple[int, int]] | None) -> dict[str, str]:
+    """The operands and results of a program that may lie in one place, each with a name for the place; `over` has result and operand by number."""
+    out: dict[str, str] = {}
+    for r, o in sorted(over or ()):
+        names = program.results[r].name, program.operands[o].name
+        known = [out[n] for n in names if n in out]
+        place = known[0] if known else names[0]
+        out.update(dict.fromkeys(names, place))
+        out.update({n: place for n, p in out.items() if p in known})
+    return out
 
 
 def edges_of(node: Node) -> list[str]:

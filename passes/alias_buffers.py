@@ -83,7 +83,7 @@ class _Aliasing:
             if isinstance(node, Node):
                 self._entries(node, left | decision.within.keys(), decision)
         laid = self._written(p, self.placed, decision.elided, set(once))
-        offsets = self._packed(Layout.of(laid, self.options.device), decision)
+        offsets = self._packed(Layout.of(laid, self.options.device, self.operators))
         return laid if not offsets else self._written(laid, {e: _with_offset(s, offsets) for e, s in _all(laid) if _root(s, offsets) is not None}, set(), set())
 
     def _entries(self, node: Node, left: set[str], decision: Decision) -> None:
@@ -100,7 +100,7 @@ class _Aliasing:
             over = decision.inplace.get(e.name)
             self.placed[e.name] = Scoped(e.name, (Setting("arena", Text(arena)), size, *((Setting("inplace", Read(over)),) if over is not None else ())))
 
-    def _packed(self, layout: Layout, decision: Decision) -> dict[str, int]:
+    def _packed(self, layout: Layout) -> dict[str, int]:
         """The offset of every edge in an arena whose sizes are all known; none that has one."""
         types = types_of(self.pipeline)
         arenas: dict[str, list[Root]] = {}
@@ -111,7 +111,7 @@ class _Aliasing:
             sizes = [_static(root, types) for root in roots]
             if any(s is None for s in sizes) or all(r.offset is not None for r in roots):
                 continue
-            lives = [replace(layout.lifetime(r, s or 0), align=max(decision.align.get(m, 1) for m in r.members)) for r, s in zip(roots, sizes, strict=True)]
+            lives = [layout.lifetime(r, s or 0) for r, s in zip(roots, sizes, strict=True)]
             align = align_of(arena)
             offsets, _ = pack(lives, align, {n: r.offset for n, r in enumerate(roots) if r.offset is not None}, lower_bound(lives, align).bytes)
             for root, offset in zip(roots, offsets, strict=True):

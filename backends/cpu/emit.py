@@ -6,7 +6,9 @@ companion `i64 @n0.NAME(ptr frame)` that says how many there are.
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pipelink_ir.backends.cpu.function import finish, sanitise, start
 from pipelink_ir.backends.cpu.irtext import Features, IRModule
@@ -40,28 +42,28 @@ class ProgramCode:
         return [s for k in self.kernels for s in (k.symbol, k.count) if s]
 
 
-def emit_program(program: Program, features: Features, triple: str, layout: str) -> ProgramCode:
-    """One module for `program`."""
+def emit_program(program: Program, features: Features, triple: str, layout: str, shared: Mapping[str, str] = MappingProxyType({})) -> ProgramCode:
+    """One module for `program`. `shared`: buffers that may lie in one place, each with a name for the place."""
     module = IRModule(features)
-    kernels = emit_into(module, program)
+    kernels = emit_into(module, program, shared)
     return ProgramCode(program, module.text(triple, layout), kernels, frozenset(module.externals))
 
 
-def emit_into(module: IRModule, program: Program) -> tuple[KernelCode, ...]:
+def emit_into(module: IRModule, program: Program, shared: Mapping[str, str] = MappingProxyType({})) -> tuple[KernelCode, ...]:
     """The kernels of `program` as further functions of `module`."""
     out = []
     for n, kernel in enumerate(program.kernels):
         symbol = f"k{n}.{sanitise(program.name)}"
         count = f"n{n}.{sanitise(program.name)}" if kernel.loop else None
-        _emit_kernel(module, kernel, symbol)
+        _emit_kernel(module, kernel, symbol, shared)
         if count:
             _emit_count(module, kernel, count)
         out.append(KernelCode(kernel, symbol, count))
     return tuple(out)
 
 
-def _emit_kernel(module: IRModule, kernel: Kernel, symbol: str) -> None:
-    function = start(module, kernel)
+def _emit_kernel(module: IRModule, kernel: Kernel, symbol: str, shared: Mapping[str, str]) -> None:
+    function = start(module, kernel, shared)
     loop = kernel.loop
     for stmt in kernel.body[:-1] if loop else kernel.body:
         statement(function, stmt)

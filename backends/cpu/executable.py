@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -14,14 +14,15 @@ from pipelink_ir.backends.artifacts import Artifacts
 from pipelink_ir.backends.cpu import emit, jit
 from pipelink_ir.backends.cpu.cost import Sharing, sharing
 from pipelink_ir.backends.cpu.irtext import IRModule
-from pipelink_ir.backends.cpu.memory import Lease, address_of, new_array
+from pipelink_ir.backends.cpu.memory import ALIGN, Lease, address_of, new_array
 from pipelink_ir.backends.cpu.pool import run_plan
 from pipelink_ir.backends.cpu.statements import OUT_OF_MEMORY
 from pipelink_ir.backends.loops.form import Program
-from pipelink_ir.backends.planning import Plan, Planner, memory_statistics
+from pipelink_ir.backends.planning import Plan, Planner, memory_statistics, shared_buffers
 from pipelink_ir.ir.diagnostics import ExecutionError, Report, internal_error
 from pipelink_ir.ir.nodes import Module, Node, Operator, Pipeline
-from pipelink_ir.passes.aliasing.layout import Layout
+from pipelink_ir.passes.aliasing.layout import Layout, overwritten
+from pipelink_ir.passes.aliasing.report import Memory
 
 PLANS = 64
 """Plans kept for different shapes."""
@@ -39,6 +40,8 @@ class Unit:
     addresses: tuple[tuple[int, int], ...]
     library: jit.Library
     """Kept as long as its functions may be called."""
+    shared: Mapping[str, str] = field(default_factory=dict)
+    """Buffers that may lie in one place."""
 
     @property
     def program(self) -> Program:
@@ -52,25 +55,27 @@ def load(module: Module, pipeline_name: str, options: Any = None) -> CpuExecutab
         internal_error(f"the module has no pipeline '@{pipeline_name}'")
     operators = {o.name: o for o in module.operators}
     called = dict.fromkeys(node.op for node in pipeline.nodes if isinstance(node, Node))
-    return CpuExecutable(pipeline, compile_operators([operators[name] for name in called]))
+    return CpuExecutable(pipeline, compile_operators([operators[name] for name in called], overwritten(pipeline)))
 
 
-def compile_operators(operators: list[Operator]) -> dict[str, Unit]:
-    """Machine code of each operator, all in one library."""
+def compile_operators(operators: list[Operator], over: Mapping[str, frozenset[tuple[int, int]]] = MappingProxyType({})) -> dict[str, Unit]:
+    """Machine code of each operator, all in one library. `over`: results that may lie where operands lie, by number."""
     from pipelink_ir.backends.loops.build import build
     from pipelink_ir.passes.infer.operator import typed_operator
     target = jit.host()
     triple, layout = jit.layout(target)
     operators = [_with_named_sizes(op) for op in operators]
-    codes = [emit.emit_program(build(typed_operator(op)), target.emitter, triple, layout) for op in operators]
+    programs = [build(typed_operator(op)) for op in operators]
+    shared = [shared_buffers(p, over.get(op.name)) for p, op in zip(programs, operators, strict=True)]
+    codes = [emit.emit_program(p, target.emitter, triple, layout, s) for p, s in zip(programs, shared, strict=True)]
     objects = [jit.compile_object(code.text, target) for code in codes]
     if not codes:
         return {}
     library = jit.Library(objects, [s for code in codes for s in code.symbols], sorted({e for code in codes for e in code.externals}))
     out: dict[str, Unit] = {}
-    for op, code in zip(operators, codes, strict=True):
+    for op, code, one in zip(operators, codes, shared, strict=True):
         addresses = tuple((library.address(k.symbol), library.address(k.count) if k.count else 0) for k in code.kernels)
-        out[op.name] = Unit(op, code, addresses, library)
+        out[op.name] = Unit(op, code, addresses, library, one)
     return out
 
 
@@ -84,23 +89,46 @@ def _with_named_sizes(op: Operator) -> Operator:
 class _Instance:
     """The memory of one running call: frames, steps, arena and status, with the addresses among them filled in."""
 
-    def __init__(self, plan: Plan, calls: list[tuple[int, int, int, Sharing]]) -> None:
+    def __init__(self, plan: Plan, calls: list[tuple[int, int, int, Sharing]], arena: int = 0) -> None:
+        """`arena` is where a caller's arena begins; without one there is one of our own."""
         self.plan = plan
         self.frames = (ctypes.c_int64 * max(1, len(plan.words)))(*plan.words)
-        self.arena = Lease(plan.arena) if plan.arena else None
         self.status = (ctypes.c_int64 * emit.STATUS_WORDS)()
-        arena, status = self.arena.address if self.arena else 0, ctypes.addressof(self.status)
-        self.given: list[tuple[int, str, int]] = []
+        status = ctypes.addressof(self.status)
+        self.given: list[tuple[int, str, int, int]] = []
+        self.inside: list[tuple[int, int]] = []
         for p in plan.patches:
             if p.kind == "arena":
-                self.frames[p.word] = arena + p.offset
+                self.inside.append((p.word, p.offset))
             elif p.kind == "status":
                 self.frames[p.word] = status
             else:
-                self.given.append((p.word, p.kind, p.number))
+                self.given.append((p.word, p.kind, p.number, p.offset))
         base = ctypes.addressof(self.frames)
         words = [w for function, count, frame, share in calls for w in (function, count, base + 8 * frame, share.least, int(share.worth))]
         self.steps = (ctypes.c_int64 * max(1, len(words)))(*words)
+        self.own: Lease | None = None
+        self.base = 0
+        self.place(arena)
+
+    def place(self, arena: int = 0) -> None:
+        """Let the arena begin at the caller's address, or in memory of our own."""
+        if not self.plan.arena:
+            return
+        if not arena:
+            if self.own is None:
+                self.own = Lease(self.plan.arena + (self.plan.align if self.plan.align > ALIGN else 0))
+            arena = -(-self.own.address // self.plan.align) * self.plan.align
+        if arena != self.base:
+            self.base = arena
+            for word, offset in self.inside:
+                self.frames[word] = arena + offset
+
+    def give(self, addresses: Mapping[str, Sequence[int]]) -> None:
+        """The addresses of inputs and results."""
+        frames = self.frames
+        for word, kind, number, offset in self.given:
+            frames[word] = addresses[kind][number] + offset
 
 
 class CpuExecutable:
@@ -122,19 +150,18 @@ class CpuExecutable:
         return self.run_dense(tuple([a.shape for a in given]), [address_of(a) for a in given])
 
     def run_dense(self, shapes: tuple[tuple[int, ...], ...], given: list[int],
-                  into: Mapping[int, tuple[np.ndarray[Any, Any], int]] = MappingProxyType({})) -> dict[str, np.ndarray[Any, Any]]:
+                  into: Mapping[int, tuple[np.ndarray[Any, Any], int]] = MappingProxyType({}), arena: int = 0) -> dict[str, np.ndarray[Any, Any]]:
         """Run on dense, aligned memory: the shapes and addresses of all inputs in order, which the caller keeps alive. `into` gives arrays and their
-        addresses that results of these numbers are written to; the others are fresh."""
+        addresses that results of these numbers are written to; the others are fresh. `arena` is where a caller's arena begins, 0 for one of our own."""
         plan, idle = self._plans.get(shapes) or self._plan(shapes)
         results = [into[n] if n in into else new_array(shape, dtype) for n, (shape, dtype) in enumerate(plan.results)]
         addresses = {"input": given, "result": [address for _, address in results]}
         try:
             instance = idle.pop()
+            instance.place(arena)
         except IndexError:
-            instance = _Instance(plan, self._calls(plan))
-        frames = instance.frames
-        for word, kind, number in instance.given:
-            frames[word] = addresses[kind][number]
+            instance = _Instance(plan, self._calls(plan), arena)
+        instance.give(addresses)
         failed = run_plan(ctypes.addressof(instance.steps), len(plan.steps), ctypes.addressof(instance.status))
         if failed >= 0:
             raise self._error(plan, failed, instance)
@@ -148,6 +175,15 @@ class CpuExecutable:
         """The plan for some shapes and memory to run it in, for who runs its steps one by one."""
         plan, _ = self._plans.get(shapes) or self._plan(shapes)
         return plan, _Instance(plan, self._calls(plan))
+
+    def arena(self, shapes: tuple[tuple[int, ...], ...]) -> tuple[int, int]:
+        """How large an arena has to be for calls with these shapes, and what it has to begin at a multiple of."""
+        plan, _ = self._plans.get(shapes) or self._plan(shapes)
+        return plan.arena, max(ALIGN, plan.align)
+
+    def memory(self, shapes: tuple[tuple[int, ...], ...]) -> Memory:
+        """Who lies where in the arena in calls with these shapes."""
+        return (self._plans.get(shapes) or self._plan(shapes))[0].memory
 
     @property
     def statistics(self) -> dict[str, int | str]:
@@ -206,8 +242,8 @@ class CpuExecutable:
         """All operators as one module."""
         target = jit.host()
         module = IRModule(target.emitter)
-        for program in self._programs():
-            emit.emit_into(module, program)
+        for unit in self.units.values():
+            emit.emit_into(module, unit.program, unit.shared)
         return module.text(*jit.layout(target))
 
     def _assembly(self) -> str:

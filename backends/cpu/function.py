@@ -1,7 +1,9 @@
 """One function of LLVM IR while it is written: what its names stand for, how its frame is read, how its accesses are marked, how it ends."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from pipelink_ir.backends.cpu.convert import compute_type
 from pipelink_ir.backends.cpu.irtext import Body, IRModule, Value
@@ -68,8 +70,8 @@ class Function:
         self.body.line(f"br i1 {cond.text}, label %{yes}, label %{no}")
 
 
-def start(module: IRModule, kernel: Kernel) -> Function:
-    """A function that has read its frame."""
+def start(module: IRModule, kernel: Kernel, shared: Mapping[str, str] = MappingProxyType({})) -> Function:
+    """A function that has read its frame. `shared`: buffers that may lie in one place, each with a name for the place."""
     function = Function(module, kernel, Body(module, flags=FAST if kernel.fast_math else ""))
     lines, at = function.entry, 0
 
@@ -80,7 +82,7 @@ def start(module: IRModule, kernel: Kernel) -> Function:
         at += 1
         return f"%{name}"
 
-    marks = _buffer_marks(function)
+    marks = _buffer_marks(function, shared)
     for n, buffer in enumerate(kernel.buffers):
         function.places[buffer.name] = Place(slot(f"b{n}.{sanitise(buffer.name)}", "ptr"), buffer.memory, marks[buffer.name])
     for n, name in enumerate(kernel.symbols):
@@ -97,12 +99,14 @@ def start(module: IRModule, kernel: Kernel) -> Function:
     return function
 
 
-def _buffer_marks(function: Function) -> dict[str, str]:
-    """Alias metadata: each buffer that the kernel writes is apart from all others; those it only reads are one class. Scratch is its own class."""
+def _buffer_marks(function: Function, shared: Mapping[str, str]) -> dict[str, str]:
+    """Alias metadata: each buffer that the kernel writes is apart from all others; those it only reads are one class; operands and the results that may take over
+    their memory are one class. Scratch is its own class."""
     kernel, node, unique = function.kernel, function.module.node, function.module.unique
     written = _stored(kernel.body)
     domain = unique()
     classes = {b.name: b.name if b.name in written else "" for b in kernel.buffers}
+    classes |= {b.name: f"{shared[b.name]} and others" for b in kernel.buffers if b.name in shared}
     scopes = {c: unique(domain) for c in sorted({*classes.values(), ""})}
     spare = unique(domain)
     everything = [*scopes.values(), spare]

@@ -18,8 +18,7 @@ def step_times(executable: CpuExecutable, shapes: tuple[tuple[int, ...], ...], g
     plan, instance = executable.prepared(shapes)
     results = [new_array(shape, dtype) for shape, dtype in plan.results]
     addresses = {"input": given, "result": [address for _, address in results]}
-    for word, kind, number in instance.given:
-        instance.frames[word] = addresses[kind][number]
+    instance.give(addresses)
     first, status = ctypes.addressof(instance.steps), ctypes.addressof(instance.status)
     seconds = []
     for _ in range(runs + 1):

@@ -15,9 +15,11 @@ from pipelink_ir.backends.cuda.emit import KernelCode, UnitCode, emit_unit
 from pipelink_ir.backends.cuda.target_facts import CUDA, HIP, TargetFacts
 from pipelink_ir.backends.cuda.user_kernel import UserKernel, compile_user, user_kernel
 from pipelink_ir.backends.loops.form import Program
+from pipelink_ir.backends.planning import shared_buffers
 from pipelink_ir.ir.diagnostics import ProgramError, UsageError, internal_error
 from pipelink_ir.ir.nodes import Module, Node, Operator, Pipeline
 from pipelink_ir.ir.targets import Arch
+from pipelink_ir.passes.aliasing.layout import overwritten
 
 GROUP = 32
 """Kernels that are compiled as one text: enough to share its cost, few enough that several threads have work."""
@@ -40,6 +42,7 @@ class PipelineCode:
 
     def __init__(self, pipeline: Pipeline, operators: Sequence[Operator], arch: Arch, alone: bool = False) -> None:
         self.pipeline, self.arch = pipeline, arch
+        self._over = overwritten(pipeline)
         self._programs: list[tuple[Program, Operator]] = []
         self.users: dict[str, UserKernel] = {}
         for op in operators:
@@ -51,7 +54,12 @@ class PipelineCode:
     @cached_property
     def units(self) -> tuple[UnitCode, ...]:
         """The texts, each of some operators."""
-        return tuple(emit_unit(group) for group in self._groups())
+        return tuple(emit_unit(group, aliased=self._aliased) for group in self._groups())
+
+    @cached_property
+    def _aliased(self) -> dict[str, frozenset[str]]:
+        """By program the buffers that may lie where another one lies."""
+        return {p.name: frozenset(shared_buffers(p, self._over[op.name])) for p, op in self._programs if op.name in self._over}
 
     def _groups(self) -> Iterator[list[tuple[Program, Operator]]]:
         group: list[tuple[Program, Operator]] = []
@@ -86,7 +94,7 @@ class PipelineCode:
 
     def whole(self, facts: TargetFacts) -> UnitCode:
         """All emitted kernels as one text."""
-        return emit_unit(self._programs, facts)
+        return emit_unit(self._programs, facts, aliased=self._aliased)
 
     @property
     def artifacts(self) -> dict[str, Callable[[], str | bytes]]:

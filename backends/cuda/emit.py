@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from pipelink_ir.backends.cuda.bounds import LIMIT
 from pipelink_ir.backends.cuda.emit_expr import Expressions, Place, memory_type
@@ -96,14 +97,15 @@ class UnitCode:
 
 
 def emit_unit(programs: Sequence[tuple[Program, Operator | None]], facts: TargetFacts = CUDA, threads: int = THREADS,
-              aliased: frozenset[str] = frozenset()) -> UnitCode:
-    """One text for the kernels of some programs. An operator says where its kernels come from. Buffers in `aliased` may share memory with others."""
+              aliased: Mapping[str, frozenset[str]] = MappingProxyType({})) -> UnitCode:
+    """One text for the kernels of some programs. An operator says where its kernels come from. Buffers in `aliased`, by program, may share memory with others
+    of their program."""
     names = kernel_names()
     parts, codes = [], []
     for program, operator in programs:
         kernels = []
         for kernel in program.kernels:
-            text, code = _emit_kernel(kernel, names.new(kernel.name), facts, threads, aliased)
+            text, code = _emit_kernel(kernel, names.new(kernel.name), facts, threads, aliased.get(program.name, frozenset()))
             parts += ["", *_comments(program, kernel, operator), *text]
             kernels.append(code)
         codes.append(tuple(kernels))

@@ -79,13 +79,14 @@ class Instance:
         self._last: tuple[list[int], list[int]] = ([], [])
         self._again: dict[tuple[int, ...], Commands] = {}
         self._again_by: Graph | None = None
-        self._given: list[tuple[int, bool, int, list[int]]] = []
-        """Words that change from call to call: whether of a result, of which, and the launches that have them among their arguments."""
+        self._given: list[tuple[int, bool, int, int, list[int]]] = []
+        """Words that change from call to call: whether of a result, of which, how far behind its beginning, and the launches that have them among their
+        arguments."""
         self._given_fixed = [p for p in recipe.pointers if p.of.kind in ("input", "result")]
         self._commands()
         for p in recipe.patches:
             if p.kind in ("input", "result"):
-                self._given.append((p.word, p.kind == "result", p.number, self.users.get(p.word, [])))
+                self._given.append((p.word, p.kind == "result", p.number, p.offset, self.users.get(p.word, [])))
         self._fix()
 
     def _commands(self) -> None:
@@ -143,7 +144,8 @@ class Instance:
             self.fixed_dirty = True
 
     def place(self, base: int) -> None:
-        """The arena begins at `base`."""
+        """The arena begins at `base`, or where what lies in it is aligned."""
+        base = -(-base // self.recipe.plan.align) * self.recipe.plan.align
         if base == self.base:
             return
         self.base = base
@@ -160,13 +162,13 @@ class Instance:
         if last[0] == inputs and last[1] == results:
             return
         self._last, words = (inputs.copy(), results.copy()), self.words
-        for word, is_result, number, users in self._given:
-            value = results[number] if is_result else inputs[number]
+        for word, is_result, number, offset, users in self._given:
+            value = (results[number] if is_result else inputs[number]) + offset
             if words[word] != value:
                 words[word] = value
                 self.dirty.update(users)
         for pointer in self._given_fixed:
-            self._point(pointer.place, (inputs if pointer.of.kind == "input" else results)[pointer.of.number])
+            self._point(pointer.place, (inputs if pointer.of.kind == "input" else results)[pointer.of.number] + pointer.of.offset)
 
     def again(self) -> Commands:
         """A run that is nothing but its kernels behind the last run of the lane: a replay, with the arguments that have changed told to the graph first."""

@@ -56,33 +56,6 @@ class Order:
             if isinstance(node, Node):
                 yield n, self._before.get(n, []), self._after.get(n, [])
 
-    def spans(self) -> dict[int, tuple[int, int]]:
-        """For each node the first and the last moment at which it may run: how many nodes surely come before it, and how many do not surely come after.
-
-        Of two nodes that may run at the same time neither's first moment comes after the other's last: so lifetimes from first to last moments overlap
-        wherever buffers may be in use at once, and with one stream they are those of the program."""
-        order = [n for n, _, _ in self.nodes()]
-        place = {n: k for k, n in enumerate(order)}
-        before: dict[int, int] = {}
-        last: dict[int, int] = {}
-        recorded: dict[int, int] = {}
-        for n, waits, records in self.nodes():
-            known = 0
-            for other in (last.get(self.stream(n)), *(recorded.get(e) for e in waits)):
-                if other is not None:
-                    known |= before[other] | 1 << place[other]
-            before[n] = known
-            last[self.stream(n)] = n
-            recorded.update(dict.fromkeys(records, n))
-        behind = [0] * len(order)
-        for n in order:
-            known = before[n]
-            while known:
-                low = known & -known
-                behind[low.bit_length() - 1] += 1
-                known ^= low
-        return {n: (before[n].bit_count(), len(order) - 1 - behind[place[n]]) for n in order}
-
 
 def _device(device: Device | None) -> str:
     return "" if device is None else f"{device.kind}:{device.index}:{device.name}"

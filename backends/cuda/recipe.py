@@ -119,6 +119,9 @@ class RecipeMaker:
         out.status = end
         out.patches += [Patch(word, "arena", 0, end + STATUS_BYTES * number) for word, number in self.in_status]
         out.bytes = _up(end + STATUS_BYTES * len(out.checked))
+        if out.bytes and self.plan.align > ALIGN:
+            # Memory of the driver's begins at a multiple of 256: there is room to begin later.
+            out.bytes += self.plan.align
         out.outputs = tuple((shape, dtype.numpy(), dtype.bytes * _product(shape)) for shape, dtype in self.plan.results)
         out.plain = not out.checked and not out.fixed and not self.plan.copies
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pipelink_ir.ir import contracts
 from pipelink_ir.ir.affine import normal
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Apply, Expr, IntLit, Node, Operator, Pipeline, TensorType
 from pipelink_ir.ir.system import System
 from pipelink_ir.passes.aliasing.access import Access, Join, access_of
-from pipelink_ir.passes.aliasing.layout import arena_of, is_true, product, types_of
+from pipelink_ir.passes.aliasing.layout import arena_of, asked_align, is_true, product, types_of
 from pipelink_ir.passes.aliasing.order import Clocks, arguments, claimed, origins, places
 
 SLICE_ALIGN = 16
@@ -69,18 +68,13 @@ class _Deciding:
         return found
 
     def _read(self) -> None:
-        align = self.out.align
+        self.out.align = asked_align(self.pipeline, self.operators)
         for n, node in enumerate(self.pipeline.nodes):
             if not isinstance(node, Node):
                 continue
-            op = self.operators[node.op]
-            for e, r in zip(node.results, op.results, strict=True):
-                self.maker[e.name] = n
-                align[e.name] = max(align.get(e.name, 1), _asked(op, r.name))
-            for a, o in zip(arguments(node), op.operands, strict=True):
-                name = self._edge(a.name)
-                self.readers.setdefault(name, []).append(n)
-                align[name] = max(align.get(name, 1), _asked(op, o.name))
+            self.maker.update((e.name, n) for e in node.results)
+            for a in arguments(node):
+                self.readers.setdefault(self._edge(a.name), []).append(n)
         for edge, n in self.maker.items():
             self.touched[edge] = [n, *self.readers.get(edge, ())]
 
@@ -174,13 +168,6 @@ class _Deciding:
         if not self._free(x) or x in self.out.within or self._arena(x) != self._arena(edge) or any((r, o) not in over for o in operands):
             return False
         return all(u == n or self.clocks.comes_before(u, n) for u in self.touched[x])
-
-
-def _asked(op: Operator, tensor: str) -> int:
-    """What a contract says of the alignment of an operand or a result."""
-    found = contracts.setting(op, "memory", "align", tensor)
-    value = found.setting.value if found is not None else None
-    return value.value if isinstance(value, IntLit) else 1
 
 
 def _multiple(offset: Expr, align: int) -> bool:

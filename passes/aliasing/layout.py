@@ -7,10 +7,11 @@ of the caller's. Backends, `--explain` and the pass itself read this, so that al
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from pipelink_ir.ir import contracts
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.nodes import Const, Device, Expr, IntLit, Node, Pipeline, Read, Scoped, Setting, TensorType, Text, Value
+from pipelink_ir.ir.nodes import Const, Device, Expr, IntLit, Node, Operator, Pipeline, Read, Scoped, TensorType, Text, Value
 from pipelink_ir.ir.packing import Lifetime
 from pipelink_ir.passes.aliasing.order import Clocks, arguments, claimed, origins, places, value
 
@@ -52,15 +53,23 @@ class Layout:
     roots: dict[str, Root] = field(default_factory=dict)
     elided: frozenset[int] = frozenset()
     """Nodes that are not run: what they join is written where they would put it."""
+    align: Mapping[str, int] = field(default_factory=dict)
+    """What contracts ask of edges."""
+    device: str = ""
 
     @classmethod
-    def of(cls, pipeline: Pipeline, device: str = "") -> Layout:
-        """As the plans of the nodes say. `device` names the arena of edges of which they say nothing."""
-        return _Reading(pipeline, device).run()
+    def of(cls, pipeline: Pipeline, device: str = "", operators: Mapping[str, Operator] | None = None) -> Layout:
+        """As the plans of the nodes say. `device` names the arena of edges of which they say nothing; `operators` are asked for alignment."""
+        out = _Reading(pipeline, device).run()
+        out.device = device
+        out.align = asked_align(pipeline, operators) if operators is not None else {}
+        return out
 
     def lifetime(self, root: Root, size: int) -> Lifetime:
         """How long the memory of a root is in use."""
-        return self.clocks.lifetime(size, root.writers, root.users)
+        align = max((self.align.get(m, 1) for m in root.members), default=1)
+        life = self.clocks.lifetime(size, root.writers, root.users)
+        return replace(life, align=align) if align > 1 else life
 
     @property
     def in_arena(self) -> list[Root]:
@@ -175,6 +184,33 @@ def bytes_of(type: TensorType) -> Expr:
     return product((IntLit(DTYPES[type.dtype].bytes), *type.dims))
 
 
-def setting(key: str, value: Value) -> Setting:
-    """One setting."""
-    return Setting(key, value)
+def asked_align(pipeline: Pipeline, operators: Mapping[str, Operator]) -> dict[str, int]:
+    """What contracts say of the alignment of edges: operators that read them, operators that make them. Edges of which nothing is said are missing."""
+    origin = origins(pipeline)
+    out: dict[str, int] = {}
+    for node in pipeline.nodes:
+        if isinstance(node, Node):
+            op = operators[node.op]
+            pairs = [(origin.get(a.name, a.name), o.name) for a, o in zip(arguments(node), op.operands, strict=True)]
+            pairs += [(e.name, r.name) for e, r in zip(node.results, op.results, strict=True)]
+            for edge, name in pairs:
+                found = contracts.setting(op, "memory", "align", name)
+                value_ = found.setting.value if found is not None else None
+                if isinstance(value_, IntLit):
+                    out[edge] = max(out.get(edge, 1), value_.value)
+    return out
+
+
+def overwritten(pipeline: Pipeline) -> dict[str, frozenset[tuple[int, int]]]:
+    """The operators that are called somewhere with a result in the place of an operand: (result, operand) by number. A kernel of such an operator may not be told
+    that the two are apart."""
+    origin = origins(pipeline)
+    out: dict[str, frozenset[tuple[int, int]]] = {}
+    for node in pipeline.nodes:
+        if isinstance(node, Node):
+            taken = {s.tensor: of.tensor for s in places(node.plan) if isinstance(of := settings(s).get("inplace"), Read)}
+            names = [origin.get(a.name, a.name) for a in arguments(node)]
+            pairs = [(r, o) for r, e in enumerate(node.results) for o, name in enumerate(names) if name == taken.get(e.name)]
+            if pairs:
+                out[node.op] = out.get(node.op, frozenset()) | frozenset(pairs)
+    return out

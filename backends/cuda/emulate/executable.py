@@ -24,6 +24,7 @@ from pipelink_ir.backends.loops.form import Buffer, evaluate
 from pipelink_ir.backends.planning import Plan, Planner, Step
 from pipelink_ir.ir.diagnostics import ExecutionError, Report, internal_error
 from pipelink_ir.ir.nodes import Module, Node, Pipeline
+from pipelink_ir.passes.aliasing.layout import Layout, overwritten
 
 ALIGN = 256
 """What begins in memory begins at a multiple of this."""
@@ -50,7 +51,7 @@ def load(module: Module, pipeline_name: str, options: Options | None = None) -> 
         internal_error(f"the module has no pipeline '@{pipeline_name}'")
     operators = {o.name: o for o in module.operators}
     called = dict.fromkeys(node.op for node in pipeline.nodes if isinstance(node, Node))
-    return EmulatedExecutable(pipeline, units_of([operators[name] for name in called]), options or Options())
+    return EmulatedExecutable(pipeline, units_of([operators[name] for name in called], overwritten(pipeline)), options or Options())
 
 
 class EmulatedExecutable:
@@ -60,6 +61,7 @@ class EmulatedExecutable:
     def __init__(self, pipeline: Pipeline, units: Sequence[Unit], options: Options) -> None:
         self.pipeline, self.options = pipeline, options
         self.units = {u.op.name: u for u in units}
+        self._layout = Layout.of(pipeline, "", {u.op.name: u.op for u in units})
         self.artifacts: dict[str, str | bytes] = Artifacts({"cu": self._text})
         self._plans: dict[tuple[tuple[int, ...], ...], Plan] = {}
         self._geometries: dict[tuple[str, int, tuple[int, ...]], Geometry] = {}
@@ -73,7 +75,7 @@ class EmulatedExecutable:
         shapes = tuple(a.shape for a in given)
         plan = self._plans.get(shapes)
         if plan is None:
-            plan = self._plans[shapes] = Planner(self.pipeline, self.units).run(shapes)
+            plan = self._plans[shapes] = Planner(self.pipeline, self.units, self._layout).run(shapes)
         return _Run(self, plan, given).run()
 
     def geometry(self, step: Step, code: KernelCode) -> Geometry:
@@ -90,7 +92,7 @@ class _Run:
     def __init__(self, executable: EmulatedExecutable, plan: Plan, given: list[np.ndarray[Any, Any]]) -> None:
         self.executable, self.plan, self.given = executable, plan, given
         self.options = executable.options
-        self.arena = _memory(plan.arena)
+        self.arena = _memory(plan.arena, max(ALIGN, plan.align))
         self.results = [_memory(_bytes(shape, dtype.bytes)) for shape, dtype in plan.results]
         self.status = (ctypes.c_int64 * prelude.STATUS_WORDS)()
         self.frames = (ctypes.c_int64 * max(1, len(plan.words)))(*plan.words)
@@ -154,10 +156,11 @@ class _Run:
         return [slots[p.kind, p.name] for p in code.parameters]
 
     def _regions(self, unit: Unit, step: Step) -> list[Region]:
-        """The buffers of a kernel. Operands may not be written, and what is read alone cannot race."""
+        """The buffers of a kernel. Operands may not be written, and what is read alone cannot race. An operand whose memory a result takes over is that result."""
         buffers = unit.program.kernels[step.kernel].buffers
+        written = {self.frames[step.frame + n] for n, b in enumerate(buffers) if b.kind != "operand"}
         return [Region(b.name, self.frames[step.frame + n], _bytes(_shape(b, step.sizes), b.memory.bytes), b.memory.bytes, b.kind != "operand",
-                       b.kind != "operand") for n, b in enumerate(buffers)]
+                       b.kind != "operand") for n, b in enumerate(buffers) if b.kind != "operand" or self.frames[step.frame + n] not in written]
 
     def _status_region(self) -> Region:
         return Region("the status", ctypes.addressof(self.status), 8 * prelude.STATUS_WORDS, 8)
@@ -231,10 +234,10 @@ class _Device:
 # ------------------------------------------------------------------------------------------------------------------------- memory
 
 
-def _memory(size: int) -> np.ndarray[Any, Any]:
+def _memory(size: int, align: int = ALIGN) -> np.ndarray[Any, Any]:
     """Bytes that nobody has written."""
-    block = np.full(size + ALIGN, UNSET, np.uint8)
-    begin = -_address(block) % ALIGN
+    block = np.full(size + align, UNSET, np.uint8)
+    begin = -_address(block) % align
     return block[begin:begin + size]
 
 

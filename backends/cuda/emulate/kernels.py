@@ -5,19 +5,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from pipelink_ir.backends.cuda.compile import lowered
-from pipelink_ir.backends.cuda.emit import KernelCode, emit_program, emit_unit
+from pipelink_ir.backends.cuda.emit import KernelCode, emit_unit
 from pipelink_ir.backends.cuda.emulate.library import Library, Text, compile_text
 from pipelink_ir.backends.cuda.emulate.toolchain import CompileFailed
 from pipelink_ir.backends.cuda.user_kernel import CODE, UserKernel, user_kernel
 from pipelink_ir.backends.cuda.user_launch import user_program
 from pipelink_ir.backends.disk_cache import digest
 from pipelink_ir.backends.loops.form import Program
+from pipelink_ir.backends.planning import shared_buffers
 from pipelink_ir.ir import environment
 from pipelink_ir.ir.diagnostics import Report, internal_error
 from pipelink_ir.ir.nodes import Operator
@@ -36,6 +38,8 @@ class Unit:
     text: str = ""
     user: UserKernel | None = None
     user_library: Library | None = None
+    aliased: frozenset[str] = frozenset()
+    """Buffers that may lie where another one lies."""
 
     def kernel(self, number: int, wide: bool) -> tuple[Library, str]:
         """Where a kernel is: a library and a name in it."""
@@ -60,10 +64,10 @@ _UNITS: dict[str, tuple[str, Library, tuple[str, ...]]] = {}
 _lock = threading.RLock()
 
 
-def units_of(operators: Sequence[Operator]) -> list[Unit]:
-    """Operators ready to run; those that are not compiled yet are compiled together."""
+def units_of(operators: Sequence[Operator], over: Mapping[str, frozenset[tuple[int, int]]] = MappingProxyType({})) -> list[Unit]:
+    """Operators ready to run; those that are not compiled yet are compiled together. `over`: results that may lie where operands lie, by number."""
     named = [_with_named_sizes(op) for op in operators]
-    units = [_user_unit(op) if _is_user(op) else _emitted(op) for op in named]
+    units = [_user_unit(op) if _is_user(op) else _emitted(op, over.get(op.name)) for op in named]
     prepare(units)
     return units
 
@@ -79,11 +83,12 @@ def _is_user(op: Operator) -> bool:
     return op.kernel is not None and op.kernel.language == "cuda"
 
 
-def _emitted(op: Operator) -> Unit:
+def _emitted(op: Operator, over: frozenset[tuple[int, int]] | None = None) -> Unit:
     program = lowered(op)
-    code = emit_program(program, op)
+    aliased = frozenset(shared_buffers(program, over))
+    code = emit_unit([(program, op)], aliased={program.name: aliased})
     text = "\n".join("" if line.startswith("//") else line for line in code.text.split("\n"))
-    return Unit(op, program, code.kernels, text)
+    return Unit(op, program, code.kernels, text, aliased=aliased)
 
 
 def prepare(units: Iterable[Unit], wide: bool = False) -> None:
@@ -110,7 +115,7 @@ def _groups(units: list[Unit], most: int) -> list[list[Unit]]:
 
 
 def _compile(units: list[Unit], wide: bool) -> None:
-    code = emit_unit([(u.program, u.op) for u in units])
+    code = emit_unit([(u.program, u.op) for u in units], aliased={u.program.name: u.aliased for u in units if u.aliased})
     names = tuple(k.symbol for k in code.kernels)
     try:
         library = compile_text(Text(code.text, names, "kernels.cu", wide))

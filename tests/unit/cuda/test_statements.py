@@ -202,7 +202,8 @@ def test_more_buffers_than_parameters_go_in_a_table() -> None:
 
 def test_buffers_that_may_be_one() -> None:
     from pipelink_ir.backends.cuda.emit import emit_unit
-    unit = emit_unit([(program(kernel(grid(Store("y", I, load("x"), F32)))), None)], aliased=frozenset({"x", "y"}))
+    p = program(kernel(grid(Store("y", I, load("x"), F32))))
+    unit = emit_unit([(p, None)], aliased={p.name: frozenset({"x", "y"})})
     assert "test_y(const float* x, float* y, const index_t N) {" in unit.text
 
 

@@ -1,7 +1,6 @@
 """Several streams: what the plan says is what is issued, and what runs at the same time shares no memory."""
 from __future__ import annotations
 
-import itertools
 import random
 from typing import Any
 
@@ -109,22 +108,3 @@ def test_random_graphs_on_several_streams(device: EmulatingDriver, seed: int) ->
         np.testing.assert_array_equal(next(iter(executable({"x": x + k}).values())), want)
         device.past.clear()
     assert executable.order.streams > 1
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_spans_never_part_what_may_run_at_once(seed: int) -> None:
-    """Of two nodes neither of which comes before the other, neither's first moment lies behind the other's last."""
-    text = random_graph(random.Random(seed), 15)
-    order = Order.of(prepared(text, "resolve,infer-types,flatten,assign-streams").pipelines[0])
-    spans = order.spans() if order.streams > 1 else {}
-    known: dict[int, set[int]] = {}
-    last: dict[int, int] = {}
-    recorded: dict[int, int] = {}
-    for n, waits, records in order.nodes():
-        before = {b for b in (last.get(order.stream(n)), *(recorded[e] for e in waits)) if b is not None}
-        known[n] = before.union(*(known[b] for b in before))
-        last[order.stream(n)] = n
-        recorded |= dict.fromkeys(records, n)
-    for a, b in itertools.permutations(spans, 2):
-        if spans[a][1] < spans[b][0]:
-            assert a in known[b]
