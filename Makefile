@@ -42,6 +42,10 @@ format: $(STAMPS)/dev ## sort imports, repair what ruff can, format the .plir fi
 mutation: $(STAMPS)/dev ## seed faults by hand, one at a time, and see that the tests find each (half an hour; FAULTS="words of their names" for some)
 	$(BIN)/python tests/mutation/seeded.py $(FAULTS)
 
+.PHONY: plans
+plans: $(STAMPS)/dev ## change the plans of 500 random graphs in every way, and see that the proof refuses what does harm, and nothing else
+	$(BIN)/python -m pytest tests/plans --plan-graphs=500
+
 .PHONY: docs
 docs: $(STAMPS)/docs ## write the generated pages of docs/ anew and render all of them to out/docs
 	@$(BIN)/python docs/build.py

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,15 +12,15 @@ _KEY = "mutants of plans"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.getgroup("plans").addoption("--plan-graphs", type=int, default=60, help="mutate the plans of so many random graphs")
+    parser.getgroup("plans").addoption("--plan-graphs", type=int, default=100, help="mutate the plans of so many random graphs")
 
 
 @pytest.fixture
-def count(record_property: Callable[[str, object], None]) -> Iterator[Callable[[str, Counter[str]], None]]:
+def count(record_property: Callable[[str, object], None]) -> Callable[[str, Counter[str]], None]:
     """Takes what a test found to the summary, also from another process."""
     def take(what: str, found: Counter[str]) -> None:
         record_property(_KEY, json.dumps([what, found]))
-    yield take
+    return take
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

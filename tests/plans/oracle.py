@@ -10,15 +10,17 @@ caller's) holds the name of the edge that was written last, and where in it. A p
 - a place outside the arena, or one that is not aligned;
 - results that are not there when all is done.
 
-An `elided` node is where what was written in parts has to be the whole: it reads that, and writes nothing.
+An `elided` node is where what was written in parts has to be the whole: it reads that, and writes nothing; the
+whole is not there before it.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pipelink_ir.ir import contracts
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.nodes import Alias, Const, Edge, IntLit, Items, Node, Pipeline, Read, Scoped, Setting, Text, Value
+from pipelink_ir.ir.nodes import Alias, Const, Edge, IntLit, Items, Node, Operator, Pipeline, Read, Scoped, Setting, Text, Value
 
 ALIGN = 64
 
@@ -66,8 +68,8 @@ class Plan:
     wrong: str = ""
 
 
-def read_plan(p: Pipeline) -> Plan:
-    """The plan of a pipeline whose nodes all have a stream."""
+def read_plan(p: Pipeline, operators: Iterable[Operator] = ()) -> Plan:
+    """The plan of a pipeline whose nodes all have a stream. `operators` may ask for aligned operands, or promise aligned results."""
     nodes = [n for n in p.nodes if isinstance(n, Node)]
     origin: dict[str, str] = {}
     for a in p.nodes:
@@ -86,8 +88,25 @@ def read_plan(p: Pipeline) -> Plan:
             out.parts[n.results[0].name] = names
             out.launches[-1].reads = [n.results[0].name]
     scoped = {s.tensor: {x.key: x.value for x in s.settings} for n in nodes for s in (n.plan.entries if n.plan is not None else ()) if isinstance(s, Scoped)}
+    for x in out.launches:
+        x.after += [made[e] for e in x.reads if e in out.parts and made[e] != x.number]
+    aligned = _aligned(nodes, origin, {o.name: o for o in operators})
     for edge in made:
-        out.places[edge] = _place(edge, scoped, out)
+        out.places[edge] = _place(edge, scoped, out, aligned.get(edge, ALIGN))
+    return out
+
+
+def _aligned(nodes: Sequence[Node], origin: Mapping[str, str], operators: Mapping[str, Operator]) -> dict[str, int]:
+    """What contracts ask of the places of edges."""
+    out: dict[str, int] = {}
+    for n in nodes:
+        op = operators.get(n.op)
+        pairs = [*zip(op.operands, n.args, strict=True), *zip(op.results, n.results, strict=True)] if op is not None else []
+        for operand, e in pairs:
+            found = contracts.setting(op, "memory", "align", operand.name) if op is not None else None
+            if found is not None and isinstance(found.setting.value, IntLit) and isinstance(e, Edge):
+                name = origin.get(e.name, e.name)
+                out[name] = max(out.get(name, ALIGN), found.setting.value.value)
     return out
 
 
@@ -100,7 +119,7 @@ def _sizes(n: Node) -> Iterator[tuple[str, int]]:
         yield e.name, size
 
 
-def _place(edge: str, scoped: Mapping[str, Mapping[str, Value]], plan: Plan) -> Place:
+def _place(edge: str, scoped: Mapping[str, Mapping[str, Value]], plan: Plan, align: int) -> Place:
     size, keys, behind = plan.sizes[edge], scoped.get(edge, {}), 0
     for _ in range(len(scoped)):
         within = keys.get("within")
@@ -111,7 +130,7 @@ def _place(edge: str, scoped: Mapping[str, Mapping[str, Value]], plan: Plan) -> 
         edge, keys = within.tensor, scoped.get(within.tensor, {})
     arena, offset = keys.get("arena"), keys.get("offset")
     if isinstance(arena, Text) and isinstance(offset, IntLit):
-        if offset.value + behind < 0 or offset.value < 0 or offset.value % ALIGN:
+        if offset.value + behind < 0 or offset.value < 0 or (offset.value + behind if align > ALIGN else offset.value) % align:
             plan.wrong = f"%{edge} begins at {offset.value} of its arena"
         return Place(arena.value, offset.value + behind, offset.value + behind + size)
     over = keys.get("inplace")
@@ -312,3 +331,33 @@ class _Runs:
             for k, token in self.bytes.tokens[e]:
                 now[k] = token
         return "", tuple(now)
+
+
+def states(plan: Plan) -> int:
+    """How many states there are at most: how far each stream may be."""
+    lanes: dict[tuple[str, int], int] = {}
+    for x in plan.launches:
+        lanes[x.lane] = lanes.get(x.lane, 1) + 1
+    out = 1
+    for n in lanes.values():
+        out *= n
+    return out
+
+
+def surely_harmful(plan: Plan) -> bool:
+    """The same for plans that are too large for all runs, if a look at the order alone tells: something is read, or comes after something, that nothing
+    orders before it."""
+    if _endless(plan):
+        return True
+    made = {e: x.number for x in plan.launches for e in x.writes}
+    recorder = {e: x.number for x in plan.launches for e in x.records}
+    last: dict[tuple[str, int], int] = {}
+    before: list[int] = []
+    for x in plan.launches:
+        # A bit for each launch that is done.
+        bits = 0
+        for j in (*([last[x.lane]] if x.lane in last else []), *(recorder[e] for e in x.waits)):
+            bits |= before[j] | 1 << j
+        before.append(bits)
+        last[x.lane] = x.number
+    return any(not before[x.number] >> j & 1 for x in plan.launches for j in (*(made[e] for e in x.reads if made[e] != x.number), *x.after))

@@ -1,12 +1,15 @@
-"""Programs whose plans are looked at: random graphs of a few launches, with all that makes memory hard: results of two operators at once, edges of several sizes, joins
-that are written in parts, second names, `after`, the same tensor twice, results that nobody reads."""
+"""Programs whose plans are looked at: random graphs of a few launches, with all that makes memory hard: two results at once, edges of several sizes, joins that are
+written in parts, second names, `after`, the same tensor twice, results that nobody reads."""
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from dataclasses import replace
 
 from pipelink_ir.grammar import parse
 from pipelink_ir.ir.diagnostics import Report
-from pipelink_ir.ir.nodes import Module, Node, Pipeline
+from pipelink_ir.ir.nodes import Alias, Expr, IntLit, Module, Node, Operand, Pipeline
+from pipelink_ir.ir.walk import substitute
 from pipelink_ir.passes.manager import parse_passes, run_passes
 
 OPS = """op @plus(%a: tensor<...xf32>) -> (%y: tensor<...xf32>) { compute { %y[...] = %a[...] + 1 } }
@@ -75,3 +78,38 @@ def planned(text: str, streams: int, passes: str = "frontend,assign-streams{{max
 def launches(p: Pipeline) -> int:
     """How many nodes a pipeline has."""
     return sum(isinstance(n, Node) for n in p.nodes)
+
+
+def large(seed: int, size: int) -> str:
+    """A graph of many nodes in several strands that meet now and then, all of one size, without contracts."""
+    rng = random.Random(seed)
+    strands = [f"x{k}" for k in range(5)]
+    lines = [f"%x{k} = @plus(%x)" for k in range(5)]
+    for i in range(size - 5):
+        k = rng.randrange(5)
+        other = strands[rng.randrange(5)]
+        call = f"@plus(%{strands[k]})" if rng.random() < 0.6 or other == strands[k] else f"@sum(%{strands[k]}, %{other})" if rng.random() < 0.8 else \
+            f"@near(%{strands[k]}) after %{other}"
+        lines.append(f"%e{i} = {call}")
+        strands[k] = f"e{i}"
+    head = ", ".join(f"%{name}: tensor<40xf32>" for name in dict.fromkeys(strands))
+    return OPS + f"pipeline @p(%x: tensor<40xf32>) -> ({head}) on cuda:0 {{\n" + "\n".join("  " + line for line in lines) + "\n}\n"
+
+
+def sized(module: Module, sizes: Mapping[str, int]) -> Module:
+    """The program for given sizes: with them, plans have offsets."""
+    names: dict[str, Expr] = {name: IntLit(size) for name, size in sizes.items()}
+
+    def typed(o: Operand) -> Operand:
+        return replace(o, type=replace(o.type, dims=tuple(substitute(d, names) for d in o.type.dims)))
+
+    def attributes(n: Node | Alias) -> Node | Alias:
+        if isinstance(n, Alias):
+            return n
+        return replace(n, attrs=tuple(replace(s, value=substitute(s.value, names)) if isinstance(s.value, Expr) else s for s in n.attrs))
+
+    def one(p: Pipeline) -> Pipeline:
+        return replace(p, params=tuple(typed(o) if isinstance(o, Operand) else o for o in p.params), results=tuple(map(typed, p.results)),
+                       where=tuple(substitute(w, names) for w in p.where), nodes=tuple(map(attributes, p.nodes)))
+
+    return replace(module, items=tuple(one(i) if isinstance(i, Pipeline) else i for i in module.items))
