@@ -15,9 +15,9 @@ from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.build import buffer_of, scalars_of
 from pipelink_ir.backends.loops.check import check_program
 from pipelink_ir.backends.loops.gpu_mma import mma_body
-from pipelink_ir.backends.loops.gpu_nests import gpu_body
 from pipelink_ir.backends.loops.gpu_product import product_body
 from pipelink_ir.backends.loops.gpu_recur import gpu_recurrence
+from pipelink_ir.backends.loops.gpu_rows import block_body
 from pipelink_ir.backends.loops.gpu_turn import turn_body
 from pipelink_ir.backends.loops.gpu_vector import grid_body
 from pipelink_ir.backends.loops.gpu_window import window_body
@@ -66,7 +66,7 @@ def _turn(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 
 def _nest(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     assert isinstance(k.way, Shape)
-    return gpu_body(op, plan, sites, list(k.jobs), k.name, k.way, k.chosen), 0
+    return block_body(op, plan, sites, list(k.jobs), k.name, k.way, k.chosen), 0
 
 
 def _grid(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
@@ -108,7 +108,9 @@ class _GpuBuilder:
     def _close(self, lo: Lowering, name: str, threads: int) -> None:
         """The finished kernel of what was written."""
         op = self.op
+        threads, team = lo.team_size or (threads, None)
         body = tidy(tuple(lo.e.frames[0].stmts))
         buffers = (*(buffer_of(t) for t in op.tensors.values() if t.name in lo.used), *lo.scratch)
         self.scratch += lo.scratch
-        self.kernels.append(form.Kernel(f"{op.op.name}.{name}", buffers, op.symbols, scalars_of(op), body, op.exact, op.fast_math, "gpu", threads))
+        self.kernels.append(form.Kernel(f"{op.op.name}.{name}", buffers, op.symbols, scalars_of(op), body, op.exact, op.fast_math, "gpu",
+                                        threads, team))

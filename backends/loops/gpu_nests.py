@@ -5,7 +5,7 @@
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.build import extent_of
@@ -13,24 +13,9 @@ from pipelink_ir.backends.loops.emit import Atom, i64
 from pipelink_ir.backends.loops.gpu_flat import unravel
 from pipelink_ir.backends.loops.gpu_sort import Rows
 from pipelink_ir.backends.loops.gpu_team import Team
-from pipelink_ir.backends.loops.lower import Lowering, Sites
-from pipelink_ir.backends.loops.nests import Axis, Job, Nest
+from pipelink_ir.backends.loops.nests import Axis, Nest
 from pipelink_ir.ir.dtypes import I64
-from pipelink_ir.ir.typed import TypedOperator
-from pipelink_ir.passes.scheduling.costs import Plan
-from pipelink_ir.passes.scheduling.shape import Shape, sized
-
-
-def gpu_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job], name: str, shape: Shape,
-             chosen: Mapping[str, int] | None = None) -> Lowering:
-    """The kernel that computes pieces over one box, still open; `name` tells it from the others of the program."""
-    lo = Lowering(op, plan, sites, frozenset(t.name for t, _ in jobs), chosen)
-    nest = GpuNest(lo, jobs)
-    if shape.kind == "grid":
-        nest.grid()
-    else:
-        nest.block(shape.axes, name)
-    return lo
+from pipelink_ir.passes.scheduling.shape import sized
 
 
 class GpuNest(Nest):
@@ -76,7 +61,11 @@ class GpuNest(Nest):
                     at = {**fixed, **dict(zip(inner, self._places(threads, q), strict=True))}
                     self.element([at[k] for k in range(len(self.axes))])
 
-            self._readable(body)
+            self._readable(lambda: self.within_block(team, fixed, body))
+
+    def within_block(self, team: Team, fixed: Mapping[int, Atom], body: Callable[[], None]) -> None:
+        """What one block does; `body` writes it."""
+        body()
 
     def _rows(self, name: str, outer: tuple[int, ...], p: Atom) -> Rows | None:
         """The blocks by number, if how many there are is known from sizes."""

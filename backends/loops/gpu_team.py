@@ -11,7 +11,8 @@ terms, a thread does all for itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import TRUE, Atom, Frame, i64
@@ -34,6 +35,16 @@ ROUND = 8192
 _COMBINED = {"+": "sum", "*": "prod", "max": "max", "min": "min", "or": "any", "and": "all"}
 
 
+class Kept(Protocol):
+    """A row of which every thread keeps a part."""
+
+    def covers(self, x: Reduce, total: Atom) -> bool:
+        """Whether a reduction runs over the row."""
+
+    def places(self) -> AbstractContextManager[Atom]:
+        """All places of the row, each by the thread that keeps it."""
+
+
 class Team:
     """The threads of a block in a kernel that is being written: what they share out, and where that is possible."""
 
@@ -42,6 +53,8 @@ class Team:
         self.alone: list[Frame] = []
         self.rows: Rows | None = None
         """The blocks by number, where each may have memory of its own."""
+        self.row: Kept | None = None
+        """The row that the threads keep in registers."""
         self.fails = fails(lo.op, lo.plan.local)
         lo.team = self
 
@@ -93,6 +106,7 @@ class _Shared:
         count = independent(ranges)
         self.inner = ranges[count:]
         self.flat = flat(self.lo, ranges[:count], env)
+        self.kept = team.row if team.row is not None and team.row.covers(x, self.flat.total) else None
 
     def write(self) -> Atom:
         if self.x.kind in ("argmax", "argmin"):
@@ -116,6 +130,10 @@ class _Shared:
     def _terms(self, begin: Atom | None = None, end: Atom | None = None) -> Iterator[tuple[Env, list[Atom]]]:
         """The loops over all terms, or over those whose flat number lies in [begin, end): an environment and the indices of one term."""
         ranges = self.flat.ranges
+        if self.kept is not None:
+            with self.kept.places() as k:
+                yield self.env.plus({ranges[0][0]: k}), [k]
+            return
         hint = ranges[0][0] if len(ranges) == 1 else "term"
         with self.team.loop(hint, begin or i64(0), end or self.flat.total) as p:
             at = unravel(self.lo, ranges, p)
@@ -136,6 +154,12 @@ class _Shared:
                 add_term(lo, x, inner, Kind("+", must(0, kept), kept), acc, seen, True)
             return acc
         total = e.var("sum", must(0, F64))
+        if self.kept is not None:
+            part = e.var("part", kind.neutral)
+            with self._terms() as (inner, _):
+                add_term(lo, x, inner, kind, part, seen, True)
+            e.assign(total, form.Convert(part, F64, F64))
+            return total
         with e.loop("round", i64(0), self.flat.total, i64(ROUND)) as b:
             part = e.var("part", kind.neutral)
             with self._terms(b, e.op("min", e.op("+", b, i64(ROUND)), self.flat.total)) as (inner, _):

@@ -212,7 +212,7 @@ class _VectorNest(GpuNest):
         if flight == 1:
             yield i64(0), self._at(e.op("*", p, i64(self.count)))
             return
-        with unrolled(self.lo, "v", flight) as v:
+        with unrolled(self.lo, "r", flight) as v:
             yield e.op("*", v, i64(self.count)), self._at(e.op("*", e.op("+", p, e.op("*", turns, v)), i64(self.count)))
 
     def _together(self, p: Atom, turns: Atom, flight: int) -> None:

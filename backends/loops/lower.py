@@ -105,6 +105,8 @@ class Lowering:
         """Keys of extents that are at least 1 wherever this kernel's loops run."""
         self.team: Callable[[Lowering, Reduce, Env], Any] | None = None
         """In a kernel of blocks: writes a reduction, or sorts candidates, with all threads of the block; None where it cannot."""
+        self.team_size: tuple[int, form.Expr] | None = None
+        """How many threads a block has at most, and for given sizes, where it is not left to the emitter."""
         self.quietness = Quietness(op, plan, lambda lo, hi: self.is_full(self.extent(lo, hi)))
         self._keep: list[object] = []
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelink_ir.backends.loops import gpu_product, gpu_team, gpu_turn
+from pipelink_ir.backends.loops import gpu_product, gpu_rows, gpu_team, gpu_turn
 from pipelink_ir.passes.scheduling import parts
 from tests.unit.loops import gpu_machine
 
@@ -13,5 +13,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small sizes wherever arrays are cut."""
     for module, name, value in ((parts, "PARTS", 6), (parts, "LEAST", 2), (parts, "COLUMN_LEAST", 2), (parts, "COLUMNS", 12),
                                 (gpu_team, "ROUND", 8), (gpu_product, "TILE", gpu_product.Tile(8, 4, 4, 2)), (gpu_product, "TERMS", 8),
-                                (gpu_turn, "SIDE", 4), (gpu_machine, "THREADS", 3)):
+                                (gpu_turn, "SIDE", 4), (gpu_rows, "LANES", 2), (gpu_rows, "MOST", 4), (gpu_rows, "EACH", 8), (gpu_rows, "OTHERWISE", 3),
+                                (gpu_machine, "THREADS", 3)):
         monkeypatch.setattr(module, name, value)

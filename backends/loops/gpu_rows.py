@@ -1,0 +1,317 @@
+"""Kernels of blocks whose threads keep a row in registers: it is read once, by wide accesses, however many reductions over it there are.
+
+    block for n in 0..N {
+      each t { unroll for v in 0..4 { first = (v * threads + t) * 8 ; if first < K { move %x_row[v * 8] = %x[n, first] x 8 } } }
+      … reductions over %x_row, by all threads … ; … results, moved out in the same way …
+    }
+
+The number of threads follows from the length of the row (`Kernel.team`). Rows that are too long for all threads together, or lie where wide accesses may not,
+take the way of `gpu_nests.py`, which reads them once for each reduction: a branch that all threads take alike. What is computed on the way for every place of
+a row, and is costly, is kept as well.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.build import size_of
+from pipelink_ir.backends.loops.emit import TRUE, Atom, Frame, i64, key_of
+from pipelink_ir.backends.loops.gpu_nests import GpuNest
+from pipelink_ir.backends.loops.gpu_team import Team
+from pipelink_ir.backends.loops.gpu_vector import Wide, aligned, conditions, count_of, hold, keep, plain, unrolled
+from pipelink_ir.backends.loops.lower import Lowering, Sites
+from pipelink_ir.backends.loops.nests import Job
+from pipelink_ir.backends.loops.reads import address
+from pipelink_ir.ir.dtypes import I64
+from pipelink_ir.ir.functions import REDUCTIONS
+from pipelink_ir.ir.nodes import Expr, Reduce
+from pipelink_ir.ir.typed import Tensor, TypedOperator
+from pipelink_ir.ir.walk import walk
+from pipelink_ir.passes.scheduling.costs import Costs, Plan
+from pipelink_ir.passes.scheduling.counts import known, ranges_of
+from pipelink_ir.passes.scheduling.shape import Long, Shape, long_reductions, reads_of, sized
+from pipelink_ir.passes.scheduling.uses import Lin, Use
+
+LANES = 32
+"""Threads that run together: a block has a multiple of them."""
+MOST = 512
+"""Most threads of a block."""
+OTHERWISE = 256
+"""Threads of a block where a row cannot be kept."""
+EACH = 32
+"""Places of a row that a thread keeps."""
+KEPT = 2
+"""Tensors whose rows are kept at once."""
+COSTLY = 5.0
+"""What is worth keeping if it costs so much."""
+ROW = "row"
+"""The name of the place in a row."""
+
+
+def block_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job], name: str, shape: Shape,
+               chosen: Mapping[str, int] | None = None) -> Lowering:
+    """The kernel of a block for each place of some axes, still open."""
+    lo = Lowering(op, plan, sites, frozenset(t.name for t, _ in jobs), chosen)
+    _RowNest(lo, jobs).rows_or_not(shape.axes, name)
+    return lo
+
+
+@dataclass(slots=True)
+class Row:
+    """The rows of one kernel: their length, who has which part, and what is kept of them."""
+
+    lo: Lowering
+    length: Atom
+    threads: Atom
+    count: int
+    vectors: int
+    kept: list[Wide]
+    fixed: dict[str, Atom] = field(default_factory=dict)
+    """What the outer axes are, by number."""
+    computed: dict[str, str | None] = field(default_factory=dict)
+    """Locals worth keeping, and where they are kept once they are."""
+    allocs: list[form.Alloc] = field(default_factory=list)
+    """Where that is, to be declared before the first loop."""
+    alone: list[Frame] = field(default_factory=list)
+    """The frames in which threads go their own ways."""
+
+    @property
+    def own(self) -> int:
+        return self.vectors * self.count
+
+    def covers(self, x: Reduce, total: Atom) -> bool:
+        """Whether a reduction runs over the row."""
+        ranges = ranges_of(x)
+        return len(ranges) == 1 and (ranges[0].lo is None or known(ranges[0].lo) == 0) and key_of(total) == key_of(self.length)
+
+    def read_at(self, w: Wide, k: Atom) -> tuple[Atom, ...]:
+        """The indices of a read at a place of the row."""
+        return w.at(self.lo, [*self.fixed.values(), k])
+
+    @contextmanager
+    def vector(self) -> Iterator[tuple[Atom, Atom]]:
+        """In a loop over the threads: a loop over the vectors of one, where each begins in its own memory and in the row. Those behind the end are left out."""
+        e = self.lo.e
+        with self.each() as t, unrolled(self.lo, "r", self.vectors) as v:
+            first = e.op("*", e.op("+", e.op("*", v, self.threads), t), i64(self.count))
+            begin = e.op("*", v, i64(self.count))
+            cond = e.op("<", first, self.length)
+            # Nothing but loads and stores must stay inside: what else does not depend on the place may leave the loops.
+            with e.frame("loop") as f:
+                yield begin, first
+            e.raw(form.If(cond, tuple(f.stmts)))
+
+    @contextmanager
+    def each(self) -> Iterator[Atom]:
+        """A loop with a turn for each thread."""
+        e = self.lo.e
+        with e.loop("t", i64(0), self.threads, kind="each", nonempty=True) as t:
+            self.alone.append(e.frames[-1])
+            yield t
+
+    @contextmanager
+    def places(self) -> Iterator[Atom]:
+        """All places of the row, shared out among the threads: in their own memory what is kept, from now on also what is computed for each."""
+        with self.vector() as (begin, first), self.within(begin, first) as k:
+            yield k
+
+    @contextmanager
+    def within(self, begin: Atom, first: Atom) -> Iterator[Atom]:
+        """The places of one vector."""
+        e = self.lo.e
+        with unrolled(self.lo, "d", self.count) as d:
+            k, own = e.op("+", first, d), e.op("+", begin, d)
+            for w in self.kept:
+                hold(self.lo, w, self.read_at(w, k), own)
+            self._recall(k, own)
+            yield k
+            self._record(k, own)
+
+    def _key(self, name: str, k: Atom) -> tuple[object, ...]:
+        return ("inline", name, tuple(map(key_of, (*self.fixed.values(), k))))
+
+    def _recall(self, k: Atom, own: Atom) -> None:
+        for name, memory in self.computed.items():
+            if memory is not None:
+                dtype = self.lo.op.tensors[name].dtype.compute
+                self.lo.e.remember(self._key(name, k), self.lo.e.bind(name.rsplit(".", 1)[-1], form.Load(memory, own, dtype, dtype)))
+
+    def _record(self, k: Atom, own: Atom) -> None:
+        e = self.lo.e
+        for name, memory in self.computed.items():
+            value = e.top.memo.get(self._key(name, k))
+            if memory is None and value is not None:
+                self.computed[name] = memory = e.memory(f"{name.rsplit('.', 1)[-1]}_row")
+                self.allocs.append(form.Alloc(memory, value.dtype, i64(self.own)))
+                e.raw(form.Store(memory, own, value, value.dtype))
+
+
+class _RowNest(GpuNest):
+    """The loops of one kernel."""
+
+    def rows_or_not(self, outer: tuple[int, ...], name: str) -> None:
+        """Writes the kernel."""
+        self.found = self._find(outer) if outer in (tuple(range(len(self.axes))), tuple(range(len(self.axes) - 1))) else None
+        self.block(outer, name)
+
+    # ---------------------------------------------------------------------------------------------------------------- what there is
+
+    def _find(self, outer: tuple[int, ...]) -> tuple[Row, Atom, list[Wide], list[Wide]] | None:
+        """The row, whether it may be kept, and what is loaded and stored for the results."""
+        lo, e = self.lo, self.e
+        longs = [r for t, p in self.jobs for r in long_reductions(lo.op, lo.plan.local, p, lo.chosen)]
+        length = self._length(outer, longs)
+        if length is None:
+            return None
+        inner = len(outer) < len(self.axes)
+        kept, beside = self._reads(outer, longs, inner)
+        if not kept or len(kept) > KEPT:
+            return None
+        stores = [Wide(t, e.memory(f"{t.name}_own")) for t, _ in self.jobs] if inner else []
+        count = count_of([w.tensor for w in (*kept, *beside, *stores)])
+        vectors = EACH // (count * len(kept))
+        if count < 2 or vectors < 1:
+            return None
+        size = size_of(length)
+        team = self._team(size, count, count * vectors)
+        n = e.op("max", lo.index(length, lo.root), i64(0))
+        row = Row(lo, n, self._atom(team), count, vectors, kept)
+        fits = e.op("<=", n, i64(MOST * count * vectors))
+        wide = self._wide(outer, row, [*kept, *beside, *stores], e.op("and", fits, e.op("==", e.op("mod", n, i64(count)), i64(0))))
+        if isinstance(wide, form.Const) and not wide.value:
+            return None
+        lo.team_size = MOST, team
+        if len(kept) == 1:
+            row.computed = {t.name: None for t in lo.op.tensors.values() if len(t.shape) == len(outer) + 1 and self._costly(t)}
+        return row, wide, beside, stores
+
+    def _costly(self, t: Tensor) -> bool:
+        """Whether a local that is evaluated where it is read is worth keeping."""
+        if not self.lo.plan.inline(t.name) or len(t.pieces) != 1:
+            return False
+        value = t.pieces[0].value
+        return not any(isinstance(x, Reduce) for x in walk(value)) and Costs(self.lo.op, lambda _: 0.0).of(value) >= COSTLY
+
+    def _length(self, outer: tuple[int, ...], longs: list[Long]) -> Expr | None:
+        """The length of the row: what all long reductions run over, and the last axis of the results if that is inside a block."""
+        found: list[Expr] = []
+        for r in longs:
+            ranges = ranges_of(r.reduce)
+            if len(ranges) != 1 or REDUCTIONS[r.reduce.kind].ranked or not (ranges[0].lo is None or known(ranges[0].lo) == 0):
+                return None
+            found.append(ranges[0].hi)
+        if len(outer) < len(self.axes):
+            for _, piece in self.jobs:
+                last = piece.axes[-1]
+                if piece.holes or not (last.lo is None or known(last.lo) == 0):
+                    return None
+                found.append(last.hi)
+        return found[0] if found and all(x == found[0] for x in found) and sized(found[0], self.lo.op) else None
+
+    def _reads(self, outer: tuple[int, ...], longs: list[Long], inner: bool) -> tuple[list[Wide], list[Wide]]:
+        """Reads along the row: those of reductions, and those of the results alone."""
+        kept: dict[object, Wide] = {}
+        beside: dict[object, Wide] = {}
+        axes = {k: f"{k}" for k in outer}
+        for r in longs:
+            if r.plain is None or not set(r.plain.values()) <= set(outer):
+                continue
+            for u in reads_of(self.lo.op, self.lo.plan.local, r.reduce, r.plain):
+                self._note(kept, u, {**{n: axes[k] for n, k in r.plain.items()}, "#1": ROW}, axes)
+        if inner:
+            for (_, piece), uses in zip(self.jobs, self.uses, strict=True):
+                names = {a.index: axes.get(k, ROW) for k, a in enumerate(piece.axes)}
+                for u in uses.uses:
+                    self._note(beside, u, names, axes)
+        return list(kept.values()), [w for key, w in beside.items() if key not in kept]
+
+    def _note(self, found: dict[object, Wide], u: Use, names: Mapping[str, str], axes: Mapping[int, str]) -> None:
+        """A read that may be wide: the row is its last index, and nothing else is."""
+        if u.tensor in self.lo.written or not plain(u, set(names)):
+            return
+        at = tuple(Lin(lin.constant, tuple(sorted((names[n], c) for n, c in lin.terms))) for lin in u.at)
+        if not at or not at[-1].only(ROW) or any(ROW in lin.names for lin in at[:-1]) or (u.tensor, at) in found:
+            return
+        t = self.lo.op.tensors[u.tensor]
+        found[u.tensor, at] = Wide(t, self.e.memory(f"{t.name}_row"), Use(u.tensor, at, u.access), (*axes.values(), ROW))
+
+    # ---------------------------------------------------------------------------------------------------------------- what must hold
+
+    def _team(self, size: form.Expr, count: int, each: int) -> form.Expr:
+        """The threads of a block: as many as the row needs; where it cannot be kept, some number."""
+        def op(fn: str, a: form.Expr, b: int | form.Expr) -> form.Expr:
+            return form.Op(fn, (a, i64(b) if isinstance(b, int) else b), I64)
+
+        warps = op("floordiv", op("+", size, each * LANES - 1), each * LANES)
+        needed = op("*", op("max", op("min", warps, MOST // LANES), 1), LANES)
+        return op("max", needed, op("*", op("min", op("mod", size, count), 1), OTHERWISE))
+
+    def _atom(self, x: form.Expr) -> Atom:
+        """A size as a name."""
+        if isinstance(x, form.Op):
+            return self.e.op(x.fn, *map(self._atom, x.args))
+        assert isinstance(x, form.Const | form.Ref)
+        return x
+
+    def _wide(self, outer: tuple[int, ...], row: Row, all_: list[Wide], wide: Atom) -> Atom:
+        e = self.e
+        firsts = [self.axes[k].lo for k in outer]
+        row.fixed = {f"{k}": i for k, i in zip(outer, firsts, strict=True)}
+        for w in all_:
+            at = row.read_at(w, i64(0))
+            moving = bool(outer) and (w.use is None or any(lin.names for lin in w.use.at[:-1]))
+            for need in conditions(self.lo, w.tensor, at, moving, row.count):
+                wide = need if wide is TRUE else e.op("and", wide, need)
+        for t in {w.tensor.name: w.tensor for w in all_}.values():
+            wide = e.op("and", wide, aligned(self.lo, t, row.count))
+        return wide
+
+    # ------------------------------------------------------------------------------------------------------------------ writing
+
+    def within_block(self, team: Team, fixed: Mapping[int, Atom], body: Callable[[], None]) -> None:
+        """What one block does: the row in registers if that can be, else `body`."""
+        if self.found is None:
+            body()
+            return
+        row, wide, beside, stores = self.found
+        e = self.e
+        row.fixed = {f"{k}": i for k, i in fixed.items()}
+        row.alone = team.alone
+        with e.frame("lazy") as then:
+            team.row = row
+            self._kept(team, row, fixed, beside, stores)
+            team.row = None
+        with e.frame("lazy") as other:
+            body()
+        e.raw(form.If(wide, (*row.allocs, *then.stmts), tuple(other.stmts)))
+
+    def _kept(self, team: Team, row: Row, fixed: Mapping[int, Atom], beside: list[Wide], stores: list[Wide]) -> None:
+        lo, e = self.lo, self.e
+        for w in row.kept:
+            e.raw(form.Alloc(w.own, w.tensor.dtype.compute, i64(row.own)))
+        with row.vector() as (begin, first):
+            for w in row.kept:
+                e.raw(form.Move(w.own, begin, lo.buffer(w.tensor), self._address(row, w, first), row.count))
+        if not stores:
+            self._alike(team, fixed)
+            return
+        for _, piece in self.jobs:
+            team.ahead(piece, fixed)
+        with row.vector() as (begin, first):
+            for w in (*beside, *stores):
+                e.raw(form.Alloc(w.own, w.tensor.dtype.compute if w.use is not None else w.tensor.dtype, i64(row.count)))
+            for w in beside:
+                e.raw(form.Move(w.own, i64(0), lo.buffer(w.tensor), self._address(row, w, first), row.count))
+            with row.within(begin, first) as k:
+                place = e.op("-", k, first)
+                for w in beside:
+                    hold(lo, w, row.read_at(w, k), place)
+                for (_, piece), w in zip(self.jobs, stores, strict=True):
+                    keep(lo, w, piece, [*fixed.values(), k], place)
+            for w in stores:
+                e.raw(form.Move(lo.buffer(w.tensor), self._address(row, w, first), w.own, i64(0), row.count))
+
+    def _address(self, row: Row, w: Wide, first: Atom) -> Atom:
+        return address(self.lo, w.tensor, row.read_at(w, first))
