@@ -104,8 +104,8 @@ class Arenas:
             out[k] = root.offset
             if isinstance(root.bytes, IntLit) and root.bytes.value < self.stretches[n].size:
                 report = Report()
-                report.error("arena", root.bytes.span, f"the plan gives '%{root.name}' {root.bytes.value} bytes, and it has {self.stretches[n].size} in this call",
-                             (), "write more, or leave the place to the compiler")
+                report.error("arena", root.bytes.span, f"the plan gives '%{root.name}' {root.bytes.value} bytes, and it has {self.stretches[n].size} in this "
+                             "call", (), "write more, or leave the place to the compiler")
                 raise ExecutionError(report.diagnostics)
         return out
 

@@ -81,13 +81,13 @@ class _Aliasing:
         decision = decide(p, self.operators, self.known, self.options.device, self.options.inplace, self.options.slices) if left else Decision()
         for node in p.nodes if left else ():
             if isinstance(node, Node):
-                self._entries(node, left | decision.within.keys(), decision)
+                self._entries(node, left, decision)
         laid = self._written(p, self.placed, decision.elided, set(once))
         offsets = self._packed(Layout.of(laid, self.options.device, self.operators))
         return laid if not offsets else self._written(laid, {e: _with_offset(s, offsets) for e, s in _all(laid) if _root(s, offsets) is not None}, set(), set())
 
     def _entries(self, node: Node, left: set[str], decision: Decision) -> None:
-        """What is known of a node's results before anything is packed."""
+        """What is known of a node's results before anything is packed. `left` are edges in an arena of which nothing is said."""
         arena = arena_of(node.device or self.pipeline.device, self.options.device)
         for e, t in zip(node.results, node.types, strict=True):
             if e.name not in left:

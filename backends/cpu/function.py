@@ -100,8 +100,8 @@ def start(module: IRModule, kernel: Kernel, shared: Mapping[str, str] = MappingP
 
 
 def _buffer_marks(function: Function, shared: Mapping[str, str]) -> dict[str, str]:
-    """Alias metadata: each buffer that the kernel writes is apart from all others; those it only reads are one class; operands and the results that may take over
-    their memory are one class. Scratch is its own class."""
+    """Alias metadata: each buffer that the kernel writes is apart from all others; those it only reads are one class; operands and the results that may take
+    over their memory are one class. Scratch is its own class."""
     kernel, node, unique = function.kernel, function.module.node, function.module.unique
     written = _stored(kernel.body)
     domain = unique()

@@ -26,8 +26,8 @@ from pipelink_ir.backends.cuda.run import Given, Run, size_of
 from pipelink_ir.backends.planning import Planner, Step, memory_statistics
 from pipelink_ir.backends.scalars import Number
 from pipelink_ir.ir.diagnostics import UsageError
-from pipelink_ir.ir.dtypes import DTYPES, DType
-from pipelink_ir.ir.nodes import Module, Node, Pipeline
+from pipelink_ir.ir.dtypes import DTYPES
+from pipelink_ir.ir.nodes import Module, Node
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.aliasing.layout import Layout
 
@@ -343,5 +343,6 @@ class CudaExecutable:
             recipe = next(reversed(self._recipes.values()), None)
         if recipe is None:
             return {}
-        out: dict[str, int | str] = {"kernels": len(recipe.issued), **memory_statistics(recipe.plan), "device": f"cuda:{self.device} ({self.kernels.facts.name})"}
+        out: dict[str, int | str] = {"kernels": len(recipe.issued), **memory_statistics(recipe.plan)}
+        out["device"] = f"cuda:{self.device} ({self.kernels.facts.name})"
         return out | {"graphs": self.graphs.said(recipe)}

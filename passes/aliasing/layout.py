@@ -202,8 +202,8 @@ def asked_align(pipeline: Pipeline, operators: Mapping[str, Operator]) -> dict[s
 
 
 def overwritten(pipeline: Pipeline) -> dict[str, frozenset[tuple[int, int]]]:
-    """The operators that are called somewhere with a result in the place of an operand: (result, operand) by number. A kernel of such an operator may not be told
-    that the two are apart."""
+    """The operators that are called somewhere with a result in the place of an operand: (result, operand) by number. A kernel of such an operator may not be
+    told that the two are apart."""
     origin = origins(pipeline)
     out: dict[str, frozenset[tuple[int, int]]] = {}
     for node in pipeline.nodes:

@@ -156,7 +156,8 @@ class _Run:
         return [slots[p.kind, p.name] for p in code.parameters]
 
     def _regions(self, unit: Unit, step: Step) -> list[Region]:
-        """The buffers of a kernel. Operands may not be written, and what is read alone cannot race. An operand whose memory a result takes over is that result."""
+        """The buffers of a kernel. Operands may not be written, and what is read alone cannot race. An operand whose memory a result takes over is that
+        result."""
         buffers = unit.program.kernels[step.kernel].buffers
         written = {self.frames[step.frame + n] for n, b in enumerate(buffers) if b.kind != "operand"}
         return [Region(b.name, self.frames[step.frame + n], _bytes(_shape(b, step.sizes), b.memory.bytes), b.memory.bytes, b.kind != "operand",
