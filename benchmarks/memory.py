@@ -81,11 +81,9 @@ def line(name: str, program: Any, shapes: Shapes, target: str = "cpu") -> Line:
 def planned(compiled: Any, shapes: Sequence[tuple[int, ...]]) -> tuple[int, int, int, int]:
     """Bytes of the arena, the bound, kernels, bytes of the results."""
     from pipelink_ir.backends.planning import Planner
-    from pipelink_ir.ir.packing import moment_bound
-    planner = Planner(compiled.executable.pipeline, compiled.executable.units)
-    plan = planner.run(shapes)
-    bound = getattr(plan, "bound", 0) or moment_bound(planner.lives, 64)
-    return plan.arena, bound, len(plan.steps), sum(math.prod(s) * d.bytes for s, d in plan.results)
+    plan = Planner(compiled.executable.pipeline, compiled.executable.units).run(shapes)
+    memory = plan.memory
+    return memory.peak, memory.lower_bound, len(plan.steps), sum(math.prod(s) * d.bytes for s, d in plan.results)
 
 
 def eager_peak(program: Any, shapes: Shapes) -> int:

@@ -42,8 +42,8 @@ def compiled(frames: int, channels: int, choice: str, target: str = "cuda") -> A
 
 
 def estimated(reasons: str) -> dict[str, int]:
-    """Bytes that the model gives each choice, from the ledger: what was fused says "A bytes instead of B", of its own parts; what was declined too, of the fused
-    part together with its neighbour."""
+    """Bytes that the model gives each choice, from the ledger: what was fused says "A bytes instead of B" of its own parts, what was declined says it of the
+    fused part together with its neighbour."""
     pairs = [(int(a), int(b)) for a, b in re.findall(r"(\d+) bytes instead of (\d+)", reasons)]
     if not pairs:
         return {}
