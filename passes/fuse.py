@@ -1,38 +1,56 @@
 """Which nodes become one operator.
 
-Before:  %edges = @sobel_3x3(%img)                   After:  %out = @sobel_3x3.gamma_correct(%img) reason = "sobel_3x3, gamma_correct: …"
+Before:  %edges = @sobel_3x3(%img)                   After:  %out = @sobel_3x3.gamma_correct(%img) reason = "fused: sobel_3x3, gamma_correct: '%edges' stays …"
          %out   = @gamma_correct.1(%edges)
 
-A node is put into the one node that reads it: its results become locals of the fused operator, which is index notation again, prints, and reads back.
-An edge that is fused away still rounds to its dtype, so that fused equals unfused bit for bit. What is recomputed, kept in registers or written to memory
-is the schedule's decision from then on; an edge that it writes to memory costs no more than before.
+Along edges a node goes together with what it reads, pointwise operators, stencils and rows of reductions alike; what reads the same edge over the same box goes
+side by side, and so does what is small and independent. Results that nobody else reads become locals of the fused operator, which is index notation
+again, prints, and reads back. An edge that is fused away still rounds to its dtype, so that fused equals unfused bit for bit. What is recomputed, kept in
+registers or written to memory is the schedule's decision from then on.
+
+`fusion/groups.py` says in which order groups grow, `fusion/weigh.py` weighs each step in bytes and operations of a device (`fusion/cost.py`), `fusion/order.py`
+keeps cycles out, `fusion/compose.py` writes the operators.
 
 Requires: a flat pipeline, types inferred.
 Keeps: results, bit for bit; the order that `after` asks for; operators with a kernel, a library, a schedule or a downgrade policy of their own.
-Adds: operators with joined names; `reason` on the nodes that call them.
+Adds: operators with joined names; `reason` on the nodes: what stays inside and what it saves, and for each edge between two nodes why it was not fused.
 """
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from pipelink_ir.ir.affine import normal
 from pipelink_ir.ir.diagnostics import Report
-from pipelink_ir.ir.nodes import Alias, Edge, Module, Node, Operator, Pipeline, Setting
+from pipelink_ir.ir.nodes import Alias, Edge, Expr, IntLit, Module, Name, Node, Operator, Pipeline, Setting
 from pipelink_ir.ir.walk import deep
-from pipelink_ir.passes.fusion.compose import Composed, Link, Refused, Shared, Side, compose
+from pipelink_ir.passes.fusion.compose import Composed, Part, Refused, Side, compose
+from pipelink_ir.passes.fusion.groups import Group, read_graph
+from pipelink_ir.passes.fusion.grow import grow
+from pipelink_ir.passes.fusion.reasons import declined, fused, told_before
+from pipelink_ir.passes.fusion.weigh import stem
 from pipelink_ir.passes.infer.operator import infer_operator, keep_typed
 from pipelink_ir.passes.manager import register_pass
+
+NAMED = 6
+"""So many operators a joined name spells out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How far fusion goes."""
+    """How large a fused operator may be, and what it is for."""
 
-    nodes: int = 12
+    nodes: int = 128
     """Most nodes in one fused operator; 1 switches fusion off."""
-    definitions: int = 64
-    """Most definitions in one fused operator."""
-    operands: int = 24
-    """Most operands and results of one fused operator."""
+    definitions: int = 256
+    """Most definitions in one fused operator, since types, places and code are found for each."""
+    code: int = 8192
+    """Most operations that its definitions write out."""
+    arguments: int = 96
+    """Most arrays that it reads and writes: a launch carries 4096 bytes of addresses, sizes and scalars."""
+    waiting: int = 48
+    """Most values that wait in registers until all that read them are done."""
+    device: str = ""
+    """`cpu` or `cuda`: whose numbers decide; otherwise those of the device that a node is placed on, and a GPU's where none is named."""
 
 
 @register_pass("fuse", "which nodes become one operator", Options, typed=True)
@@ -47,13 +65,14 @@ class _Fusion:
     module: Module
     options: Options
     operators: dict[str, Operator] = field(default_factory=dict)
-    made: dict[tuple[object, ...], Composed | None] = field(default_factory=dict)
-    parts: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Fused operator -> the operators that it is made of."""
+    made: dict[tuple[object, ...], Composed | str] = field(default_factory=dict)
+    """What calls of the same operators in the same arrangement became, edges by number; or why they became nothing."""
 
     def run(self) -> Module:
+        if self.options.nodes <= 1:
+            return self.module
         self.operators = {o.name: o for o in self.module.operators}
-        pipelines = {p.name: self._pipeline(p) for p in self.module.pipelines}
+        pipelines = {p.name: _Pipeline(self, p).run() for p in self.module.pipelines}
         if all(pipelines[p.name] is p for p in self.module.pipelines):
             return self.module
         called = dict.fromkeys(n.op for p in pipelines.values() for n in p.nodes if isinstance(n, Node))
@@ -61,121 +80,152 @@ class _Fusion:
         at = next(k for k, i in enumerate(items) if isinstance(i, Pipeline))
         return replace(self.module, items=(*items[:at], *(self.operators[name] for name in called), *items[at:]))
 
-    def _pipeline(self, p: Pipeline) -> Pipeline:
-        uses = _uses(p)
-        outputs = {r.name for r in p.results}
-        maker: dict[str, int] = {}
-        nodes: list[Node | Alias | None] = []
-        changed = False
-        for n in p.nodes:
-            if isinstance(n, Node):
-                while (found := self._absorb(n, nodes, maker, uses, outputs)) is not None:
-                    index, n = found
-                    nodes[index] = None
-                    changed = True
-                for e in n.results:
-                    maker[e.name] = len(nodes)
-            nodes.append(n)
-        return replace(p, nodes=tuple(n for n in nodes if n is not None)) if changed else p
+    def composed(self, parts: tuple[Part, ...], edges: dict[str, int]) -> Composed | str:
+        """The operator of some calls. `edges` numbers what they read and make, so that equal arrangements are found."""
+        key = tuple((p.op.name, tuple(edges[e] for e in p.args), tuple(edges[e] for e in p.results), tuple(e in p.kept for e in p.results), p.sizes)
+                    for p in parts)
+        found = self.made.get(key)
+        if found is None:
+            found = self._compose(parts)
+            if isinstance(found, Composed):
+                found = replace(found, args=tuple(str(edges[e]) for e in found.args), results=tuple(str(edges[e]) for e in found.results))
+            self.made[key] = found
+        if isinstance(found, str):
+            return found
+        names = {str(k): e for e, k in edges.items()}
+        return replace(found, args=tuple(names[k] for k in found.args), results=tuple(names[k] for k in found.results))
 
-    def _absorb(self, c: Node, nodes: list[Node | Alias | None], maker: dict[str, int], uses: dict[str, int], outputs: set[str]) -> tuple[int, Node] | None:
-        """The first producer of `c` that can be put into it, and what becomes of `c`."""
-        for a in c.args:
-            assert isinstance(a, Edge)
-            index = maker.get(a.name)
-            p = nodes[index] if index is not None else None
-            if index is None or not isinstance(p, Node) or p.plan is not None or c.plan is not None or p.device != c.device:
-                continue
-            inside = {e.name: sum(x.name == e.name for x in c.args if isinstance(x, Edge)) for e in p.results}
-            if any(uses.get(e, 0) != count for e, count in inside.items()):
-                continue
-            new = self._fused(p, c, outputs)
-            if new is not None:
-                return index, new
-        return None
-
-    def _fused(self, p: Node, c: Node, outputs: set[str]) -> Node | None:
-        op_p, op_c = self.operators[p.op], self.operators[c.op]
-        result_of = {e.name: r.name for e, r in zip(p.results, op_p.results, strict=True)}
-        operand_p = {a.name: o.name for a, o in zip(p.args, op_p.operands, strict=True) if isinstance(a, Edge)}
-        pairs = [(o.name, a.name) for o, a in zip(op_c.operands, c.args, strict=True) if isinstance(a, Edge)]
-        links = tuple(Link(o, result_of[a], a) for o, a in pairs if a in result_of)
-        shared = tuple(Shared(o, operand_p[a]) for o, a in pairs if a in operand_p)
-        kept = frozenset(r for e, r in result_of.items() if e in outputs)
-        # A result that nobody reads is dropped by simplify only with its node; kept, it stays what it was.
-        kept |= {r for e, r in result_of.items() if all(k.edge != e for k in links)}
-        composed = self._compose(op_p, op_c, links, shared, kept)
-        return None if composed is None else self._node(p, c, composed, kept, result_of)
-
-    def _compose(self, p: Operator, c: Operator, links: tuple[Link, ...], shared: tuple[Shared, ...], kept: frozenset[str]) -> Composed | None:
-        key = (p.name, c.name, tuple((k.operand, k.result) for k in links), shared, kept)
-        if key not in self.made:
-            self.made[key] = self._make(p, c, links, shared, kept)
-        return self.made[key]
-
-    def _make(self, p: Operator, c: Operator, links: tuple[Link, ...], shared: tuple[Shared, ...], kept: frozenset[str]) -> Composed | None:
-        parts = (*self.parts.get(p.name, (p.name,)), *self.parts.get(c.name, (c.name,)))
-        size = sum(len(o.compute.body) for o in (p, c) if o.compute is not None)
-        if len(parts) > self.options.nodes or size > self.options.definitions:
-            return None
-        if len(p.params) + len(c.params) + len(p.results) + len(c.results) > self.options.operands:
-            return None
+    def _compose(self, parts: tuple[Part, ...]) -> Composed | str:
         try:
-            made = compose(self._name(parts), p, c, links, shared, kept)
-        except Refused:
-            return None
+            made = compose(self._name([p.op.name for p in parts]), parts)
+        except Refused as refused:
+            return str(refused)
         report = Report()
         typed = infer_operator(made.op, report)
         if typed is None or report.failed:
-            return None
+            return "as one operator it could not be proven right"
         keep_typed(made.op, typed)
         self.operators[made.op.name] = made.op
-        self.parts[made.op.name] = parts
         return made
 
-    def _name(self, parts: tuple[str, ...]) -> str:
-        stem = ".".join(_stem(part) for part in parts)
+    def _name(self, parts: list[str]) -> str:
+        stems = list(map(stem, parts))
+        text = ".".join(stems) if len(stems) <= NAMED else ".".join([*stems[:NAMED - 1], f"and_{len(stems) - NAMED + 1}_more"])
         k = 0
-        while (name := stem if k == 0 else f"{stem}.{k}") in self.operators:
+        while (name := text if k == 0 else f"{text}.{k}") in self.operators:
             k += 1
         return name
 
-    def _node(self, p: Node, c: Node, made: Composed, kept: frozenset[str], result_of: dict[str, str]) -> Node:
-        args: dict[str, Edge] = {}
-        for side, op, n in ((made.producer, self.operators[p.op], p), (made.consumer, self.operators[c.op], c)):
-            for o, a in zip(op.operands, n.args, strict=True):
-                if isinstance(a, Edge):
-                    args.setdefault(side.tensors[o.name], a)
-        attrs = (*_attrs(p, made.producer), *_attrs(c, made.consumer))
-        old = [(e, t) for e, t in zip(p.results, p.types, strict=True) if result_of[e.name] in kept]
-        results, types = (*(e for e, _ in old), *c.results), (*(t for _, t in old), *c.types)
-        inside = {e.name for e in p.results}
-        after = tuple({e.name: e for e in (*p.after, *c.after) if e.name not in inside}.values())
-        reason = f"{', '.join(_stem(x) for x in self.parts[made.op.name])}: " + ", ".join(f"'%{e}'" for e,
-                                                                                          r in result_of.items() if r not in kept) + " stays inside"
-        # What the ledger lists of either node (that it runs elsewhere than it asks, say) holds of both together.
-        reason = "; ".join([reason, *(r for r in dict.fromkeys((p.reason, c.reason)) if r)])
-        return replace(c, results=results, types=types, op=made.op.name, args=tuple(args[o.name] for o in made.op.operands), attrs=attrs, after=after,
-                       reason=reason)
+
+class _Inseparable(Exception):
+    """A group that cannot be composed, and not be taken apart either."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A group with its operator; None where it is one node."""
+
+    group: Group
+    op: Composed | None
+
+
+class _Pipeline:
+    """One pipeline: its groups, and the nodes that they become."""
+
+    def __init__(self, fusion: _Fusion, pipeline: Pipeline) -> None:
+        self.fusion, self.pipeline = fusion, pipeline
+        self.outputs = {r.name for r in pipeline.results} | {n.of.name for n in pipeline.nodes if isinstance(n, Alias)}
+        self.needed: set[str] = set()
+        self.sizes: dict[Expr, int] = {}
+
+    def run(self) -> Pipeline:
+        try:
+            made = self._groups(copies=True)
+        except _Inseparable:
+            made = self._groups(copies=False)
+        if not any(m.op for m in made) and not any(self.graph.declined):
+            return self.pipeline
+        return replace(self.pipeline, nodes=tuple(self._nodes(made)))
+
+    def _groups(self, copies: bool) -> list[_Made]:
+        g = self.graph = read_graph(self.pipeline, self.fusion.operators, self.fusion.options)
+        grow(g, copies)
+        groups = [g.groups[k] for k in g.order.sequence()]
+        self.needed = self.outputs | g.waited | {e for group in groups for e in group.reads}
+        return [m for group in groups for m in self._made(group)]
+
+    def _made(self, group: Group) -> list[_Made]:
+        """The operator of a group; if it cannot be written, those of the groups that it was made of."""
+        if len(group.calls) == 1:
+            return [_Made(group, None)]
+        made = self.fusion.composed(*self._parts(group))
+        if isinstance(made, Composed):
+            return [_Made(group, made)]
+        if group.parts is None:
+            raise _Inseparable
+        a, b = group.parts
+        for e in b.reads.keys() & a.made.keys():
+            self.graph.declined |= {(e, call.number): made for call in b.calls if e in call.args}
+        self.needed |= a.reads.keys() | b.reads.keys()
+        return [*self._made(a), *self._made(b)]
+
+    def _parts(self, group: Group) -> tuple[tuple[Part, ...], dict[str, int]]:
+        edges: dict[str, int] = {}
+        sizes: dict[int, int] = {}
+        read = {a for call in group.calls for a in call.args}
+        parts = []
+        for call in group.calls:
+            for e in (*call.args, *call.results):
+                edges.setdefault(e, len(edges))
+            kept = frozenset(e for e in call.results if e not in group.clones and (e in self.needed or e not in read))
+            own = tuple(tuple(sizes.setdefault(self._size(d), len(sizes)) for d in t.dims) for t in call.node.types)
+            parts.append(Part(call.op, call.args, call.results, kept, own))
+        return tuple(parts), edges
+
+    def _size(self, d: Expr) -> int:
+        """A number for each size: equal sizes have equal ones."""
+        key = d if isinstance(d, IntLit | Name) else normal(d)
+        return self.sizes.setdefault(key, len(self.sizes))
+
+    # ------------------------------------------------------------------------------------------------------------------------ nodes
+
+    def _nodes(self, made: list[_Made]) -> list[Node | Alias]:
+        """The nodes in order; a second name stands right behind what it is a name of."""
+        names: dict[str, list[Alias]] = {}
+        out: list[Node | Alias] = []
+        for n in self.pipeline.nodes:
+            if isinstance(n, Alias):
+                names.setdefault(n.of.name, []).append(n)
+        for o in self.pipeline.inputs:
+            self._named(o.name, names, out)
+        for m in made:
+            node = self._node(m)
+            out.append(node)
+            for e in node.results:
+                self._named(e.name, names, out)
+        return out
+
+    def _named(self, edge: str, names: dict[str, list[Alias]], out: list[Node | Alias]) -> None:
+        for n in names.get(edge, ()):
+            out.append(n)
+            self._named(n.name.name, names, out)
+
+    def _node(self, m: _Made) -> Node:
+        group, last = m.group, m.group.calls[-1].node
+        reasons = [*fused(self.graph, group)] if m.op is not None else []
+        reasons += [part for c in group.calls for part in told_before(c.node.reason)]
+        reasons += declined(self.graph, group)
+        reason = "; ".join(dict.fromkeys(reasons)) or None
+        if m.op is None:
+            return last if reason == last.reason else replace(last, reason=reason)
+        edges = {e.name: e for c in group.calls for e in c.node.results} | {x.name: x for c in group.calls for x in c.node.args if isinstance(x, Edge)}
+        types = {e: t for c in group.calls for e, t in zip(c.results, c.node.types, strict=True)}
+        attrs = tuple(s for c, side in zip(group.calls, m.op.sides, strict=True) for s in _attrs(c.node, side))
+        after = tuple({e.name: e for c in group.calls for e in c.node.after}.values())
+        return replace(last, results=tuple(edges[e] for e in m.op.results), types=tuple(types[e] for e in m.op.results), op=m.op.op.name,
+                       args=tuple(edges.get(e) or Edge(e, span=last.span) for e in m.op.args), attrs=attrs, after=after, reason=reason)
 
 
 def _attrs(n: Node, side: Side) -> list[Setting]:
-    return [replace(s, key=side.names.get(s.key, s.key)) for s in n.attrs]
-
-
-def _stem(name: str) -> str:
-    """The last word of an operator's name, without the number of its specialisation."""
-    words = [w for w in name.split(".") if not w.isdigit()]
-    return words[-1] if words else name
-
-
-def _uses(p: Pipeline) -> dict[str, int]:
-    """How often each edge is read by nodes; an alias or an `after` counts double, so that its edge stays."""
-    out: dict[str, int] = {}
-    for n in p.nodes:
-        reads, others = (n.args, n.after) if isinstance(n, Node) else ((), (n.of,))
-        for edges, weight in ((reads, 1), (others, 1000)):
-            for e in edges:
-                assert isinstance(e, Edge)
-                out[e.name] = out.get(e.name, 0) + weight
-    return out
+    """The attributes of one node under their new names; what the sizes of operands tell is not said twice."""
+    return [replace(s, key=side.names[s.key]) for s in n.attrs if s.key in side.names]

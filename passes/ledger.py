@@ -24,11 +24,14 @@ KINDS = {
     "sync": "somebody waits: an event, a device, a stream",
     "fallback": "something runs elsewhere or otherwise than the program asks",
     "materialise": "a value is stored that nobody asked to be stored",
+    "fused": "several operators became one",
     "declined": "a change that was possible was not made, since it would not pay",
     "other": "anything else that a pass put in",
 }
 """Kinds of entries, with what they say."""
 
+OF_EDGES = ("fused", "declined")
+"""Kinds that speak of edges, whose bytes are in their text."""
 _OF_OPERATOR = {"std.copy": "copy", "std.cast": "cast", "std.quantize": "quantize", "std.dequantize": "quantize"}
 
 
@@ -84,7 +87,7 @@ def _inserted(n: Node, reason: str) -> Iterator[Entry]:
         else:
             parts.append((_OF_OPERATOR.get(op, "other"), text))
     for kind, text in parts:
-        yield Entry(kind, f"{made} = '@{op}'", text, _bytes(n.types), n.loc or n.op_span)
+        yield Entry(kind, f"{made} = '@{op}'", text, "" if kind in OF_EDGES else _bytes(n.types), n.loc or n.op_span)
 
 
 def _bytes(types: Sequence[TensorType]) -> str:

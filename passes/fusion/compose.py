@@ -1,12 +1,13 @@
-"""Two operators as one: the consumer's reads of an edge become reads of what the producer defines.
+"""Several operators as one: reads of an edge become reads of what its maker defines.
 
-The producer's results that only the consumer reads become locals under the name of their edge, rounded to the dtype that the edge had; the others stay
-results. Bodies are put one behind the other, since the order of definitions carries no meaning. Where each local lives is decided later, by the schedule.
+Results that only other members read become locals under the name of their edge, rounded to the dtype that the edge had; the others stay results. An edge
+from outside that several members read in the same way is one operand. Bodies are put one behind the other, since the order of definitions carries no meaning.
+Where each local lives is decided later, by the schedule.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.affine import normal
@@ -22,12 +23,12 @@ from pipelink_ir.ir.nodes import (
     Expr,
     FloatLit,
     IntLit,
+    Items,
     Let,
     Name,
     Operand,
     Operator,
     Read,
-    Reduce,
     Scoped,
     Section,
     Setting,
@@ -35,31 +36,30 @@ from pipelink_ir.ir.nodes import (
 )
 from pipelink_ir.ir.prover import solve
 from pipelink_ir.ir.typed import TypedOperator
-from pipelink_ir.ir.walk import names_in, rebuild, substitute
+from pipelink_ir.ir.walk import names_in, reads_in, rebuild, substitute
+from pipelink_ir.passes.fusion.terms import governed, own_terms, terms_of
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.infer.specialise import names_of
 
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """An operand of the consumer that is fed by a result of the producer, over the edge `edge`."""
-
-    operand: str
-    result: str
-    edge: str
+MEMORY = ("align", "contiguity", "cross_device")
+"""What an operand asks of its memory, beside its border."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """An operand of the consumer that reads the same edge, in the same way, as an operand of the producer."""
+class Part:
+    """One call: its operator, the edges that it reads and makes, which of those others read too, and for each result what its sizes are: equal numbers at
+    the same axis of two results stand for equal sizes."""
 
-    operand: str
-    producer_operand: str
+    op: Operator
+    args: tuple[str, ...]
+    results: tuple[str, ...]
+    kept: frozenset[str]
+    sizes: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What became of one operator's names: `tensors` and `names` (attributes and dimensions) old -> new."""
+    """What became of one part's names: `tensors` and `names` (attributes and dimensions) old -> new."""
 
     tensors: Mapping[str, str]
     names: Mapping[str, str]
@@ -67,107 +67,244 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """The fused operator and where the names of the two went."""
+    """The fused operator, where the names of each part went, and the edges that its operands and results are."""
 
     op: Operator
-    producer: Side
-    consumer: Side
+    sides: tuple[Side, ...]
+    args: tuple[str, ...]
+    results: tuple[str, ...]
 
 
 class Refused(Exception):
-    """Two operators cannot be one; the text says why, for the ledger."""
+    """Operators cannot be one; the text says why, for the ledger."""
 
 
-def compose(name: str, p: Operator, c: Operator, links: tuple[Link, ...], shared: tuple[Shared, ...], kept: frozenset[str]) -> Composed:
-    """Operator `c` with producer `p` put in. `kept` are results of `p` that others read too. Raises `Refused`."""
-    _check_contracts(p, c)
-    if p.compute is None or c.compute is None:
-        raise Refused("one of them has no compute")
-    linked = {k.operand: k.result for k in links} | {k.operand: k.producer_operand for k in shared if _alike(p, k.producer_operand, c, k.operand)}
-    bound = _bind_dims(p, c, linked)
-    taken = _Names(p, c)
-    tensors_p = {t: taken.tensor(_edge_of(t, links) if t not in kept else t) for t in _tensors(p)}
-    tensors_c = {t: tensors_p[linked[t]] if t in linked else taken.tensor(t) for t in _tensors(c)}
-    names_p = {n: taken.name(n) for n in _own_names(p)}
-    names_c = {n: taken.name(n) for n in _own_names(c) if n not in bound}
-    put_p: dict[str, Expr] = {o: Name(n) for o, n in names_p.items() if o != n}
-    put_c: dict[str, Expr] = {o: Name(n) for o, n in names_c.items() if o != n} | {n: substitute(e, put_p) for n, e in bound.items()}
-    body = (*_producer_body(p, tensors_p, put_p, kept), *_body(c.compute, tensors_c, put_c))
-    params: list[Operand | Attribute] = [_param(x, tensors_p, names_p, put_p) for x in p.params]
-    params += [_param(x, tensors_c, names_c, put_c) for x in c.params if not (isinstance(x, Operand) and x.name in linked)]
-    results = [_operand(r, tensors_p, put_p) for r in p.results if r.name in kept] + [_operand(r, tensors_c, put_c) for r in c.results]
-    sections = _sections(p, tensors_p, put_p, c, tensors_c, put_c, linked)
-    where = tuple(dict.fromkeys([*(substitute(w, put_p) for w in p.where), *(substitute(w, put_c) for w in c.where)]))
-    op = Operator(name, tuple(params), tuple(results), None, where, sections, compute=Compute(body, span=c.compute.span), span=c.span,
-                  name_span=c.name_span, signature=c.signature)
-    return Composed(op, Side(tensors_p, names_p), Side(tensors_c, names_c))
+def compose(name: str, parts: Sequence[Part]) -> Composed:
+    """The parts, each behind those that make what it reads, as one operator. Raises `Refused`."""
+    for part in parts:
+        why = own_terms(part.op)
+        if why is not None:
+            raise Refused(f"'@{part.op.name}' {why}")
+        if terms_of(part.op)[:-1] != terms_of(parts[0].op)[:-1]:
+            raise Refused("they differ in 'compile'")
+    composer = _Composer(_Names([p.op for p in parts]))
+    for part in parts:
+        composer.add(part)
+    return composer.finish(name, parts)
+
+
+@dataclass(slots=True)
+class _Tensor:
+    """A tensor of the fused operator that stands for an edge: its type, its border as written, and whether somebody reads it with checks."""
+
+    name: str
+    type: TensorType
+    border: Setting | None
+    checked: bool
+    result: bool
+    memory: tuple[Setting | None, ...] = ()
+
+
+@dataclass(slots=True)
+class _Composer:
+    taken: _Names
+    params: list[Operand | Attribute] = field(default_factory=list)
+    results: list[Operand] = field(default_factory=list)
+    args: list[str] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+    body: list[Let | Define] = field(default_factory=list)
+    where: dict[Expr, None] = field(default_factory=dict)
+    memory: dict[str, dict[str, Setting]] = field(default_factory=dict)
+    sides: list[Side] = field(default_factory=list)
+    inner: dict[str, list[_Tensor]] = field(default_factory=dict)
+    """Edge made by a part -> the tensors that have its values, the first of which it is."""
+    outer: dict[str, list[_Tensor]] = field(default_factory=dict)
+    """Edge from outside -> the operands that it is."""
+    sizes: dict[tuple[int, int], Expr] = field(default_factory=dict)
+
+    def add(self, part: Part) -> None:
+        op = part.op
+        if op.compute is None:
+            raise Refused(f"'@{op.name}' has no compute")
+        edge_of = dict(zip((o.name for o in op.operands), part.args, strict=True))
+        known = {o: t for o, e in edge_of.items() if (t := self._known(op, o, e)) is not None}
+        bound = self._bind(part, known)
+        names = {n: self.taken.name(n) for n in _own_names(op) if n not in bound}
+        put: dict[str, Expr] = {o: Name(n) for o, n in names.items() if o != n} | bound
+        tensors: dict[str, str] = {}
+        for o in op.operands:
+            tensors[o.name] = self._operand(op, o, edge_of[o.name], put, known)
+        made = dict(zip((r.name for r in op.results), part.results, strict=True))
+        for name in _tensors(op):
+            if name not in tensors:
+                edge = made.get(name, name)
+                tensors[name] = self.taken.tensor(name if edge in part.kept else edge)
+        self._borders(op, tensors, put)
+        self.body += _producer_body(op, tensors, put, frozenset(r for r, e in made.items() if e in part.kept))
+        self.params += [replace(a, name=names[a.name]) for a in op.attributes if a.name in names]
+        for r in op.results:
+            self._result(r, made[r.name], tensors, put, made[r.name] in part.kept)
+        for r, sizes in zip(op.results, part.sizes, strict=True):
+            for k, (d, size) in enumerate(zip(_type(r.type, put).dims, sizes, strict=True)):
+                self.sizes.setdefault((k, size), d)
+        self.where |= dict.fromkeys(substitute(w, put) for w in op.where)
+        self.sides.append(Side(tensors, names))
+
+    def finish(self, name: str, parts: Sequence[Part]) -> Composed:
+        last = parts[-1].op
+        entries = tuple(Scoped(t, tuple(s.values())) for t, s in self.memory.items())
+        sections = [Section("memory", entries)] if entries else []
+        empty = next((f for p in parts if governed(p.op) and (f := contracts.setting(p.op, "semantic", "empty")) is not None), None)
+        if empty is not None:
+            sections.append(Section("semantic", (empty.setting,)))
+        sections += _execution([p.op for p in parts])
+        sections += _compile([p.op for p in parts])
+        assert last.compute is not None
+        op = Operator(name, tuple(self.params), tuple(self.results), None, tuple(self.where), tuple(sections),
+                      compute=Compute(tuple(self.body), span=last.compute.span), span=last.span, name_span=last.name_span, signature=last.signature)
+        return Composed(op, tuple(self.sides), tuple(self.args), tuple(self.made))
+
+    # ------------------------------------------------------------------------------------------------------------------ tensors
+
+    def _known(self, op: Operator, operand: str, edge: str) -> _Tensor | None:
+        """The tensor that has the values of an edge already."""
+        if edge in self.inner:
+            return self.inner[edge][0]
+        asked = tuple(_memory(op, operand, key) for key in MEMORY)
+        border = _memory(op, operand, "border")
+        for t in self.outer.get(edge, ()):
+            if _same(t.border, border) and all(_same(a, b) for a, b in zip(t.memory, asked, strict=True)):
+                return t
+        return None
+
+    def _operand(self, op: Operator, o: Operand, edge: str, put: Mapping[str, Expr], known: Mapping[str, _Tensor]) -> str:
+        found = known.get(o.name)
+        border = _put(_memory(op, o.name, "border"), put)
+        if found is not None:
+            return found.name if edge in self.outer else self._inside(op, o, edge, border)
+        new = _operand(o, {o.name: self.taken.tensor(o.name)}, put)
+        self.params.append(new)
+        self.args.append(edge)
+        asked = tuple(_memory(op, o.name, key) for key in MEMORY)
+        self.outer.setdefault(edge, []).append(_Tensor(new.name, new.type, _memory(op, o.name, "border"), False, False, asked))
+        self._set(new.name, "border", border)
+        for key, s in zip(MEMORY, asked, strict=True):
+            self._set(new.name, key, _put(s, put))
+        return new.name
+
+    def _inside(self, op: Operator, o: Operand, edge: str, border: Setting | None) -> str:
+        """The tensor by which a part reads an edge that another makes: one that answers outside as this part asks, if that can matter."""
+        words = {word for r in _reads(op, o.name) for word in r.access}
+        for t in self.inner[edge]:
+            if not words & {"border", "check"}:
+                return t.name
+            if not t.result and _same(t.border, border):
+                t.checked |= "check" in words
+                return t.name
+            if not t.result and t.border is None and not t.checked:
+                t.border, t.checked = border, "check" in words
+                self._set(t.name, "border", border)
+                return t.name
+        return self._copy(edge, border, "check" in words)
+
+    def _copy(self, edge: str, border: Setting | None, checked: bool) -> str:
+        """A local with the values of an edge and a border of its own."""
+        of = self.inner[edge][0]
+        name = self.taken.tensor(edge)
+        indices = [self.taken.index() for _ in of.type.dims]
+        axes = tuple(Axis(i, None, d) for i, d in zip(indices, of.type.dims, strict=True))
+        self.body.append(Define(name, axes, Read(of.name, tuple(map(Name, indices)))))
+        self.inner[edge].append(_Tensor(name, of.type, border, checked, False))
+        self._set(name, "border", border)
+        return name
+
+    def _result(self, r: Operand, edge: str, tensors: Mapping[str, str], put: Mapping[str, Expr], kept: bool) -> None:
+        new = _operand(r, tensors, put)
+        if kept:
+            self.results.append(new)
+            self.made.append(edge)
+        self.inner[edge] = [_Tensor(new.name, new.type, self.memory.get(new.name, {}).get("border"), False, kept)]
+
+    def _borders(self, op: Operator, tensors: Mapping[str, str], put: Mapping[str, Expr]) -> None:
+        """Borders that the operator gives to what it defines."""
+        operands = {o.name for o in op.operands}
+        for t, new in tensors.items():
+            if t not in operands:
+                found = contracts.setting(op, "memory", "border", t)
+                if found is not None and found.scoped:
+                    self._set(new, "border", _put(found.setting, put))
+
+    def _set(self, tensor: str, key: str, s: Setting | None) -> None:
+        if s is not None:
+            self.memory.setdefault(tensor, {}).setdefault(key, s)
+
+    # --------------------------------------------------------------------------------------------------------------------- sizes
+
+    def _bind(self, part: Part, known: Mapping[str, _Tensor]) -> dict[str, Expr]:
+        """Dimensions of a part as expressions of those that are there: along what it reads, then where results are of one size."""
+        op = part.op
+        bound: dict[str, Expr] = {}
+        pairs = [(d, e) for o in op.operands if o.name in known for d, e in zip(o.type.dims, known[o.name].type.dims, strict=True)]
+        for pattern, actual in pairs:
+            if isinstance(pattern, Dots) or isinstance(actual, Dots):
+                raise Refused("a shape is not written out")
+            if isinstance(pattern, Name) and pattern.name not in bound:
+                bound[pattern.name] = actual
+        for pattern, actual in pairs:
+            unknown = names_in(pattern) - set(bound)
+            if not unknown:
+                continue
+            found = solve(substitute(pattern, bound), actual, next(iter(unknown))) if len(unknown) == 1 else None
+            if found is None:
+                raise Refused(f"a dimension of '@{op.name}' does not follow from those of what it reads")
+            bound[next(iter(unknown))] = found
+        free = {n for o in op.operands for d in o.type.dims for n in names_in(d)} - {a.name for a in op.attributes} - set(bound)
+        for r, sizes in zip(op.results, part.sizes, strict=True):
+            for k, (d, size) in enumerate(zip(r.type.dims, sizes, strict=True)):
+                if isinstance(d, Name) and d.name in free and (k, size) in self.sizes:
+                    bound[d.name] = self.sizes[k, size]
+                    free.discard(d.name)
+        return bound
 
 
 # ---------------------------------------------------------------------------------------------------------------------- contracts
 
 
-def _check_contracts(p: Operator, c: Operator) -> None:
-    for op in (p, c):
-        if op.downgrades:
-            raise Refused(f"'@{op.name}' has a downgrade policy of its own")
-        if op.kernel is not None:
-            raise Refused(f"'@{op.name}' has a kernel of its own")
-        if any(contracts.sections(op, "schedule")):
-            raise Refused(f"'@{op.name}' has a schedule of its own")
-        if contracts.setting(op, "compile", "library") is not None:
-            raise Refused(f"'@{op.name}' may be a library's")
-    for key in ("accuracy", "fast_math", "edges", "arch", "features", "toolchain", "block"):
-        a, b = contracts.setting(p, "compile", key), contracts.setting(c, "compile", key)
-        if (a.setting.value if a else None) != (b.setting.value if b else None):
-            raise Refused(f"they differ in 'compile {{ {key} }}'")
-    if contracts.empty(p) != contracts.empty(c) and any(_governed(op) for op in (p, c)):
-        raise Refused("they differ in 'semantic { empty }'")
+def _memory(op: Operator, operand: str, key: str) -> Setting | None:
+    found = contracts.setting(op, "memory", key, operand)
+    return None if found is None else found.setting
 
 
-def _governed(op: Operator) -> bool:
-    """Whether an operator has a reduction that `empty` may decide."""
-    from pipelink_ir.ir.functions import REDUCTIONS
-    from pipelink_ir.ir.walk import walk
-    return op.compute is not None and any(isinstance(n, Reduce) and REDUCTIONS[n.kind].governed for d in op.compute.body for n in walk(d.value))
+def _same(a: Setting | None, b: Setting | None) -> bool:
+    return (None if a is None else a.value) == (None if b is None else b.value)
 
 
-def _sections(p: Operator, tensors_p: Mapping[str, str], put_p: Mapping[str, Expr], c: Operator, tensors_c: Mapping[str, str], put_c: Mapping[str, Expr],
-              linked: Mapping[str, str]) -> tuple[Section, ...]:
-    """Settings of both, each written for the one tensor that it speaks of: a general one would reach the other's operands."""
-    memory: dict[str, dict[str, Setting]] = {}
-    for op, tensors, put in ((p, tensors_p, put_p), (c, tensors_c, put_c)):
-        operands = {o.name for o in op.operands}
-        for t, new in tensors.items():
-            inner = op is c and t in linked
-            for key in ("border",) if inner or t not in operands else ("border", "align", "contiguity", "cross_device"):
-                found = contracts.setting(op, "memory", key, t)
-                if found is not None and (found.scoped or t in operands):
-                    memory.setdefault(new, {}).setdefault(key, _setting(found.setting, put))
-    entries = tuple(Scoped(t, tuple(s.values())) for t, s in memory.items())
-    out = [Section("memory", entries)] if entries else []
-    empty = contracts.setting(p, "semantic", "empty") or contracts.setting(c, "semantic", "empty")
-    if empty is not None:
-        out.append(Section("semantic", (empty.setting,)))
-    out += _execution(p, c)
-    out += contracts.sections(c, "compile")
-    return tuple(out)
+def _put(s: Setting | None, put: Mapping[str, Expr]) -> Setting | None:
+    if s is not None and isinstance(s.value, Items):
+        return replace(s, value=replace(s.value, items=tuple(substitute(x, put) if isinstance(x, Expr) else x for x in s.value.items)))
+    return replace(s, value=substitute(s.value, put)) if s is not None and isinstance(s.value, Expr) else s
 
 
-def _alike(p: Operator, a: str, c: Operator, b: str) -> bool:
-    """Whether two operands ask the same of their memory, so that one can stand for both."""
-    for key in ("border", "align", "contiguity", "cross_device"):
-        x, y = contracts.setting(p, "memory", key, a), contracts.setting(c, "memory", key, b)
-        if (x.setting.value if x else None) != (y.setting.value if y else None):
-            return False
-    return True
+def _reads(op: Operator, operand: str) -> Iterable[Read]:
+    """All reads of an operand, typed."""
+    for t in typed_operator(op).tensors.values():
+        for p in t.pieces:
+            yield from (r for r in reads_in(p.value) if r.tensor == operand)
 
 
-def _execution(p: Operator, c: Operator) -> list[Section]:
-    """The stricter of the two for each key; `batch` only where both say the same."""
+def _compile(ops: Sequence[Operator]) -> list[Section]:
+    """The settings in which all agree; only where all edges are free are those of the whole."""
+    free = all(contracts.setting(op, "compile", "edges") is not None for op in ops)
+    entries = [s for section in contracts.sections(ops[0], "compile") for s in section.entries if free or not (isinstance(s, Setting) and s.key == "edges")]
+    return [Section("compile", tuple(entries))] if entries else []
+
+
+def _execution(ops: Sequence[Operator]) -> list[Section]:
+    """The strictest of all for each key; `batch` only where all say the same."""
     settings: dict[str, Setting] = {}
     for key in ("async", "max_streams", "event_sync", "deterministic", "batch"):
-        found = [f.setting for f in (contracts.setting(op, "execution", key) for op in (p, c)) if f is not None]
-        if not found or (key == "batch" and (len(found) < 2 or found[0].value != found[1].value)):
+        found = [f.setting for f in (contracts.setting(op, "execution", key) for op in ops) if f is not None]
+        if not found or (key == "batch" and (len(found) < len(ops) or any(f.value != found[0].value for f in found))):
             continue
         strict = {"async": "false", "event_sync": "true", "deterministic": "true"}.get(key)
         if key == "max_streams":
@@ -177,27 +314,29 @@ def _execution(p: Operator, c: Operator) -> list[Section]:
     return [Section("execution", tuple(settings.values()))] if settings else []
 
 
-def _setting(s: Setting, put: Mapping[str, Expr]) -> Setting:
-    return replace(s, value=substitute(s.value, put)) if isinstance(s.value, Expr) else s
-
-
 # -------------------------------------------------------------------------------------------------------------------------- names
 
 
 class _Names:
-    """New names, each clear of everything that either operator uses."""
+    """New names, each clear of everything that any of the operators uses."""
 
-    def __init__(self, p: Operator, c: Operator) -> None:
+    def __init__(self, ops: Sequence[Operator]) -> None:
         self.tensors: set[str] = set()
         self.names: set[str] = set()
-        own_p, own_c = set(_own_names(p)), set(_own_names(c))
-        self.indices = (names_of(p) - own_p - set(DTYPES)) | (names_of(c) - own_c - set(DTYPES))
+        self.indices: set[str] = set()
+        for op in dict.fromkeys(ops):
+            self.indices |= names_of(op) - set(_own_names(op)) - set(DTYPES)
+        self.all = frozenset().union(*(names_of(op) for op in dict.fromkeys(ops)))
 
     def tensor(self, name: str) -> str:
         return self._fresh(name, self.tensors, frozenset())
 
     def name(self, name: str) -> str:
         return self._fresh(name, self.names, self.indices)
+
+    def index(self) -> str:
+        """An index that nobody uses."""
+        return self._fresh("at", self.names, self.all)
 
     @staticmethod
     def _fresh(name: str, taken: set[str], avoid: Iterable[str]) -> str:
@@ -221,36 +360,7 @@ def _own_names(op: Operator) -> list[str]:
     return list(dict.fromkeys([*dims, *(a.name for a in op.attributes), *lets]))
 
 
-def _edge_of(tensor: str, links: tuple[Link, ...]) -> str:
-    return next((k.edge for k in links if k.result == tensor), tensor)
-
-
-def _bind_dims(p: Operator, c: Operator, linked: Mapping[str, str]) -> dict[str, Expr]:
-    """The consumer's dimensions as expressions of the producer's, along the linked operands."""
-    bound: dict[str, Expr] = {}
-    produced = {r.name: r.type for r in (*p.operands, *p.results)}
-    pairs = [(d, e) for o in c.operands if o.name in linked for d, e in zip(o.type.dims, produced[linked[o.name]].dims, strict=True)]
-    for pattern, actual in pairs:
-        if isinstance(pattern, Dots) or isinstance(actual, Dots):
-            raise Refused("a shape is not written out")
-        if isinstance(pattern, Name) and pattern.name not in bound:
-            bound[pattern.name] = actual
-    for pattern, actual in pairs:
-        unknown = names_in(pattern) - set(bound)
-        if not unknown:
-            continue
-        found = solve(substitute(pattern, bound), actual, next(iter(unknown))) if len(unknown) == 1 else None
-        if found is None:
-            raise Refused(f"a dimension of '@{c.name}' does not follow from those of '@{p.name}'")
-        bound[next(iter(unknown))] = found
-    return bound
-
-
 # ------------------------------------------------------------------------------------------------------------------------- bodies
-
-
-def _param(x: Operand | Attribute, tensors: Mapping[str, str], names: Mapping[str, str], put: Mapping[str, Expr]) -> Operand | Attribute:
-    return _operand(x, tensors, put) if isinstance(x, Operand) else replace(x, name=names.get(x.name, x.name))
 
 
 def _operand(o: Operand, tensors: Mapping[str, str], put: Mapping[str, Expr]) -> Operand:
