@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 from pipelink_ir.ir.diagnostics import InternalError, ProgramError, Report, UsageError, did_you_mean, internal_error
 from pipelink_ir.ir.nodes import Module
 from pipelink_ir.ir.walk import deep
+from pipelink_ir.passes.collector import collector_waits
 from pipelink_ir.passes.options import OptionText, Scanner, convert, write_option
 from pipelink_ir.passes.pipeline import ALIASES, PASSES, module_of
 
@@ -180,7 +181,7 @@ def run_passes(module: Module, passes: Sequence[Step], report: Report, hooks: Se
     """Run the passes in order and return what the last one made.
 
     Raises `ProgramError` after a pass that reported errors, `InternalError` naming the pass when a pass or the verifier failed."""
-    with deep():
+    with deep(), collector_waits():
         for hook in hooks:
             hook(INPUT, module, module)
         for one in passes:

@@ -254,3 +254,23 @@ def test_importing_the_manager_is_cheap() -> None:
 def _print_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """A printer that shows the targets of a module, one a line."""
     monkeypatch.setattr("pipelink_ir.passes.hooks._text", lambda module: "\n".join(t.name for t in module.targets) + "\n")
+
+
+def test_the_collector_waits_while_passes_run_and_is_as_it_was_before() -> None:
+    import gc
+    seen: list[bool] = []
+
+    def look(step: object, before: object, after: object) -> None:
+        seen.append(gc.isenabled())
+
+    module = parse("op @f(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { compute { %y[n] = %x[n] } }", "p.plir")
+    run_passes(module, parse_passes("resolve"), Report(), [look])
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        run_passes(module, parse_passes("resolve"), Report(), [look])
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    assert seen
+    assert not any(seen)
