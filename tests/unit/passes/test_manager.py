@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
+from pipelink_ir.grammar import parse
 from pipelink_ir.ir.diagnostics import InternalError, ProgramError, Report, UsageError
 from pipelink_ir.ir.nodes import Module, Target
 from pipelink_ir.ir.source import Source, Span
