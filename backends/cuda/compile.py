@@ -49,7 +49,7 @@ class PipelineCode:
             if op.kernel is not None and op.kernel.language == "cuda" and not alone:
                 self.users[op.name] = user_kernel(op)
             else:
-                self._programs.append((lowered(op), op))
+                self._programs.append((lowered(op, arch), op))
 
     @cached_property
     def units(self) -> tuple[UnitCode, ...]:
@@ -148,14 +148,14 @@ class PipelineCode:
         return "\n".join([*lines, ""])
 
 
-def lowered(op: Operator) -> Program:
-    """An operator in the loop form for a GPU."""
+def lowered(op: Operator, arch: Arch | None = None) -> Program:
+    """An operator in the loop form for a GPU: for any, if it is not said for which."""
     from pipelink_ir.backends.loops.gpu import build_gpu
     from pipelink_ir.passes.infer.generic import name_dynamic
     from pipelink_ir.passes.infer.operator import typed_operator
     params, names = name_dynamic(op.params, set())
     # A kernel knows sizes by name, those of `?` too.
-    return build_gpu(typed_operator(replace(op, params=params) if names else op))
+    return build_gpu(typed_operator(replace(op, params=params) if names else op), arch)
 
 
 def compile_pipeline(module: Module, pipeline_name: str, arch: Arch) -> PipelineCode:

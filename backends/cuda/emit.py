@@ -18,13 +18,13 @@ from types import MappingProxyType
 
 from pipelink_ir.backends.cuda.bounds import LIMIT
 from pipelink_ir.backends.cuda.emit_expr import Expressions, Place, memory_type
-from pipelink_ir.backends.cuda.emit_fragments import MACRO, has_fragments
+from pipelink_ir.backends.cuda.emit_fragments import FRAGMENTS, STREAM, contract_in, has_fragments
 from pipelink_ir.backends.cuda.emit_stmt import Space, Writer, broken, kind_name
 from pipelink_ir.backends.cuda.kinds import Kinds, kinds_of
 from pipelink_ir.backends.cuda.names import Names, kernel_names
 from pipelink_ir.backends.cuda.prelude import NAME, shown
 from pipelink_ir.backends.cuda.target_facts import CUDA, TargetFacts
-from pipelink_ir.backends.loops.form import Block, For, If, Kernel, Move, Program, Store, evaluate
+from pipelink_ir.backends.loops.form import Block, Contract, For, If, Kernel, Move, Program, Store, evaluate
 from pipelink_ir.ir.dtypes import DType
 from pipelink_ir.ir.nodes import Define, Operator
 
@@ -93,7 +93,7 @@ class UnitCode:
     def whole(self) -> str:
         """The text with the prelude in the place where it is included: a file that any compiler takes."""
         head, rest = self.text.split(f'#include "{NAME}"\n', 1)
-        return f"{head}{shown(self.facts, bool(head))}\n{rest}"
+        return f"{head}{shown(self.facts, FRAGMENTS in head, STREAM in head)}\n{rest}"
 
 
 def emit_unit(programs: Sequence[tuple[Program, Operator | None]], facts: TargetFacts = CUDA, threads: int = THREADS,
@@ -109,8 +109,9 @@ def emit_unit(programs: Sequence[tuple[Program, Operator | None]], facts: Target
             parts += ["", *_comments(program, kernel, operator), *text]
             kernels.append(code)
         codes.append(tuple(kernels))
-    uses = any(has_fragments(k.kernel.body) for c in codes for k in c)
-    head = [*([f"#define {MACRO} 1"] if uses else []), f'#include "{NAME}"', "namespace pl = pipelink;", "using namespace pl::types;"]
+    kernels_of_all = [k.kernel for c in codes for k in c]
+    uses = [macro for macro, found in ((FRAGMENTS, has_fragments), (STREAM, _streams)) if any(found(k.body) for k in kernels_of_all)]
+    head = [*(f"#define {macro} 1" for macro in uses), f'#include "{NAME}"', "namespace pl = pipelink;", "using namespace pl::types;"]
     return UnitCode("\n".join([*head, *parts, ""]), tuple(codes), facts)
 
 
@@ -150,9 +151,16 @@ def _emit_kernel(kernel: Kernel, symbol: str, facts: TargetFacts, threads: int, 
     tail = _finish(w)
     params += [p for p, _ in tail]
     declared += [d for _, d in tail]
+    contract = contract_in(kernel.body[-1].body) if kernel.body and isinstance(kernel.body[-1], For) else None
+    if contract is not None:
+        # The teams, and a warpgroup that feeds them. Registers go from it to them, for which the compiler must know that a processor has one block.
+        threads = 128 * (contract.ring.teams + 1)
+        bound = f"{threads}, 1"
+    else:
+        bound = f"{threads}, {kernel.fit}" if kernel.fit and facts.bounds_blocks else str(threads)
     code = KernelCode(kernel, symbol, tuple(params), threads, bool(kernel.threads), per, w.static_shared, tuple(w.shared), tuple(w.private),
                       w.e.kinds)
-    return [facts.kernel.format(threads=threads), *broken(f"{symbol}({', '.join(declared)}) {{"), *w.head, *w.lines, "}"], code
+    return [facts.kernel.format(threads=bound), *broken(f"{symbol}({', '.join(declared)}) {{"), *w.head, *w.lines, "}"], code
 
 
 def _body(w: Writer) -> str:
@@ -187,6 +195,12 @@ def _finish(w: Writer) -> list[tuple[Parameter, str]]:
     return out
 
 
+def _streams(body: Block) -> bool:
+    """Whether a product streams in a kernel."""
+    last = body[-1] if body else None
+    return isinstance(last, For) and contract_in(last.body) is not None
+
+
 def _needs_table(kernel: Kernel, facts: TargetFacts) -> bool:
     """Whether there are more parameters than a kernel may have. All are counted with 8 bytes, and some room for scratch and status."""
     return 8 * (len(kernel.buffers) + len(kernel.symbols) + len(kernel.scalars) + 8) > facts.parameter_bytes
@@ -196,6 +210,8 @@ def _stored(block: Block) -> Iterable[str]:
     for s in block:
         if isinstance(s, Store):
             yield s.buffer
+        elif isinstance(s, Contract):
+            yield s.maps
         elif isinstance(s, Move):
             yield s.to
         elif isinstance(s, For):

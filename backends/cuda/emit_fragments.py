@@ -2,10 +2,28 @@
 from __future__ import annotations
 
 from pipelink_ir.backends.cuda.emit_expr import Expressions, memory_type
-from pipelink_ir.backends.loops.form import Await, Block, Commit, CopyAsync, Factor, For, Fragment, If, Multiply, Stmt, StoreFragment
+from pipelink_ir.backends.loops.form import (
+    Await,
+    Block,
+    Commit,
+    Contract,
+    CopyAsync,
+    Expr,
+    Factor,
+    For,
+    Fragment,
+    If,
+    Let,
+    Multiply,
+    Panel,
+    Stmt,
+    StoreFragment,
+)
+from pipelink_ir.backends.loops.tidy import exprs, refs
+from pipelink_ir.ir.dtypes import DType
 
-MACRO = "PIPELINK_FRAGMENTS"
-"""Is defined before the prelude by a text that uses fragments."""
+FRAGMENTS, STREAM = "PIPELINK_FRAGMENTS", "PIPELINK_STREAM"
+"""Are defined before the prelude by a text that uses what they bring."""
 
 Statement = Fragment | Multiply | StoreFragment | CopyAsync | Commit | Await
 
@@ -39,3 +57,45 @@ def _layout(f: Factor) -> tuple[str, str]:
 
 def _place(f: Factor, e: Expressions) -> str:
     return f"&{e.places[f.buffer].name}[{e.address(f.index)}]"
+
+
+# ------------------------------------------------------------------------------------------------------------------- streams
+
+
+def contract_in(body: Block) -> Contract | None:
+    """The product that streams in the body of a loop over blocks."""
+    return next((s for s in body if isinstance(s, Contract)), None)
+
+
+def feeding(body: Block) -> tuple[Let, ...]:
+    """The values in the body of a loop over blocks that the threads which feed need: what the place of the tile is made of."""
+    at = contract_in(body)
+    assert at is not None
+    wanted: set[str] = {n for x in (at.row, at.column, at.batch) for n in refs(x)}
+    out: list[Let] = []
+    for s in reversed(body[:body.index(at)]):
+        if isinstance(s, Let) and s.name in wanted:
+            wanted.update(n for x in exprs(s) for n in refs(x))
+            out.append(s)
+    return tuple(reversed(out))
+
+
+def stream_lines(s: Contract, e: Expressions, name: str, shared: str) -> list[str]:
+    """The declaration of a stream, before the loop over blocks."""
+    r = s.ring
+    words = ", ".join((memory_type(r.factors), *map(str, (r.teams, r.m, r.n, r.stages)), *("true" if a else "false" for a in r.along)))
+    panels = ", ".join(_panel(p, r.factors, e) for p in (s.left, s.right))
+    maps = f"reinterpret_cast<u8*>({e.places[s.maps].name})"
+    return [f"using Stream = pl::Stream<{words}>;", f'static_assert(Stream::SHARED == {r.shared}, "shared memory");',
+            f"Stream {name}({shared}, {maps}, {panels}, {e.address(s.terms)});"]
+
+
+def _panel(p: Panel, dtype: DType, e: Expressions) -> str:
+    numbers: tuple[Expr, ...] = (*p.sizes, *p.steps)
+    return f"pl::Panel<{memory_type(dtype)}>{{{', '.join((e.places[p.buffer].name, *map(e.address, numbers)))}}}"
+
+
+def tile_text(s: Contract, e: Expressions) -> str:
+    """Where a tile is, as the functions of a stream take it."""
+    batch = e.address(s.batch)
+    return f"{e.address(s.row)}, {batch}, {e.address(s.column)}, {batch}"

@@ -2,10 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pipelink_ir.backends.cuda.emit_expr import Expressions, Place, memory_type
-from pipelink_ir.backends.cuda.emit_fragments import Statement, fragment_line, has_fragments
+from pipelink_ir.backends.cuda.emit_fragments import Statement, contract_in, feeding, fragment_line, has_fragments, stream_lines, tile_text
 from pipelink_ir.backends.cuda.kinds import C_TYPES, addressing, kind_of_dtype, over_symbols
 from pipelink_ir.backends.cuda.names import Names
 from pipelink_ir.backends.cuda.target_facts import TargetFacts
@@ -16,6 +16,7 @@ from pipelink_ir.backends.loops.form import (
     Block,
     Combine,
     Const,
+    Contract,
     Expr,
     Fail,
     For,
@@ -77,6 +78,10 @@ class Writer:
     fragments: dict[str, str] = field(default_factory=dict)
     """Matrix fragments by name, as they are called in C++."""
     uses_fragments: bool = False
+    stream: str = ""
+    """The stream of a kernel that has one, as it is called in C++."""
+    feeding: Contract | None = None
+    """What the threads that feed do at the end of the block to come."""
 
     def __post_init__(self) -> None:
         self.uses_fragments = has_fragments(self.kernel.body)
@@ -96,6 +101,7 @@ class Writer:
     def block(self, body: Block) -> None:
         """The statements of a block, one level further in."""
         self.level += 1
+        feeds, self.feeding = self.feeding, None
         shared = heap = False
         held: list[str] = []
         for s in body:
@@ -112,6 +118,8 @@ class Writer:
                 self.statement(s)
         self._release(held)
         self.close_leader()
+        if feeds is not None:
+            self.line(f"{self.stream}.feed({tile_text(feeds, self.e)});")
         self.level -= 1
 
     def statement(self, s: Stmt) -> None:
@@ -149,6 +157,8 @@ class Writer:
                 self.line(self.facts.barrier)
             case Combine():
                 self._combine(s)
+            case Contract():
+                self.line(f"{self.stream}.multiply({e.places[s.sums].name}, {tile_text(s, e)});")
             case _ if isinstance(s, Statement):
                 if isinstance(s, Fragment):
                     self.fragments[s.name] = self.scope.new(s.name)
@@ -217,9 +227,37 @@ class Writer:
         self.close_leader()
         if loop.kind == "block":
             self.uniform = True
+            contract = contract_in(loop.body)
+            if contract is not None:
+                self._streamed(loop, contract)
+                return
             self._strided(loop, "pl::block()", "pl::blocks()")
         else:
             self._strided(loop, "pl::grid_thread()", "pl::grid_threads()")
+
+    def _streamed(self, loop: For, s: Contract) -> None:
+        """A loop over tiles that teams of a block take in turns, while further threads feed them."""
+        ring = s.ring
+        self.stream, shared = self.scope.new("stream"), self.scope.new("ring")
+        self.shared.append(Space("ring", 1, Const(ring.shared, I64)))
+        self.head.append(f"  u8* const {shared} = common.take<u8>({ring.shared});")
+        for text in stream_lines(s, self.e, self.stream, shared):
+            self.line(text)
+        self.line(f"if ({self.stream}.feeds()) {{")
+        self.level += 1
+        self.line(f"{self.stream}.begin_feeding();")
+        names = dict(self.e.names)
+        self.feeding = s
+        self._strided(replace(loop, body=feeding(loop.body)), "pl::block()", "pl::blocks()")
+        self.feeding = None
+        self.e.names = names
+        self.level -= 1
+        self.line("} else {")
+        self.level += 1
+        self.line(f"{self.stream}.begin_multiplying();")
+        self._strided(loop, f"(pl::block() + {self.stream}.team() * pl::blocks())", f"{ring.teams} * pl::blocks()")
+        self.level -= 1
+        self.line("}")
 
     def _serial(self, loop: For) -> None:
         kind = C_TYPES[self.e.kinds.names[loop.var]]
@@ -231,7 +269,7 @@ class Writer:
         self._bound(loop)
         self.line("{")
         self.level += 1
-        self.line(f"const index_t {self.name(loop.var)} = pl::thread();")
+        self.line(f"const index_t {self.name(loop.var)} = {f'{self.stream}.member()' if self.stream else 'pl::thread()'};")
         self.level -= 1
         self.block(loop.body)
         self.line("}")

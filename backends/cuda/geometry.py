@@ -18,6 +18,8 @@ from pipelink_ir.backends.loops.form import (
     Assign,
     Block,
     Choose,
+    Const,
+    Contract,
     Convert,
     CopyAsync,
     Expr,
@@ -34,6 +36,7 @@ from pipelink_ir.backends.loops.form import (
     StoreFragment,
     Var,
 )
+from pipelink_ir.backends.loops.tidy import exprs
 from pipelink_ir.ir.dtypes import I64
 
 MAX_THREADS_IN_GRID = 1 << 24
@@ -158,3 +161,5 @@ def _values(s: Stmt) -> tuple[Expr, ...]:
     if isinstance(s, CopyAsync):
         return s.index, s.source, s.inside
     return s.values if isinstance(s, Fail) else ()
+    if isinstance(s, Contract):
+        return exprs(s)

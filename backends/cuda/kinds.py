@@ -16,6 +16,7 @@ from pipelink_ir.backends.loops.form import (
     Block,
     Choose,
     Const,
+    Contract,
     Convert,
     CopyAsync,
     Expr,
@@ -33,6 +34,7 @@ from pipelink_ir.backends.loops.form import (
     StoreFragment,
     Var,
 )
+from pipelink_ir.backends.loops.tidy import exprs
 from pipelink_ir.ir.dtypes import BOOL, F32, F64, I32, I64, DType
 
 C_TYPES = {"bool": "bool", "i32": "int", "i64": "i64", "index": "index_t", "f32": "float", "f64": "double"}
@@ -163,6 +165,8 @@ def _addresses(block: Block) -> Iterator[Expr]:
             yield from (s.left.index, s.right.index)
         elif isinstance(s, StoreFragment):
             yield s.part
+        elif isinstance(s, Contract):
+            yield from exprs(s)
         elif isinstance(s, CopyAsync):
             yield from (s.index, s.source, *_indices(s.inside))
         elif isinstance(s, Let | Assign):

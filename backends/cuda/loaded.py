@@ -116,7 +116,7 @@ class Kernels:
         self.allow_shared(function, shared)
         threads = threads_of(code, shape, function, self.facts, sizes)
         blocks = min(blocks_of(code, shape, threads), MAX_THREADS_IN_GRID // threads)
-        if shape.turns is None or block_bytes or shape.thread_bytes:
+        if shape.turns is None or block_bytes or shape.thread_bytes or code.kernel.resident:
             blocks = min(blocks, self.facts.processors * self.occupancy(function, threads, shared))
         each = block_bytes + threads * shape.thread_bytes
         if each and blocks * each > SCRATCH:

@@ -87,10 +87,21 @@ class _Checker:
             self.block(s.other, set(scope), level + 1)
         elif isinstance(s, form.Combine):
             self.need(all(n in scope and n in self.mutable for n in s.names), f"'{s.fn}' combines what is no Var in sight")
+        elif isinstance(s, form.Contract):
+            self.contract(s, level)
         elif isinstance(s, form.Fragment | form.Multiply | form.StoreFragment | form.CopyAsync):
             self.matrix(s)
         elif isinstance(s, form.Fail):
             self.need(0 <= s.site < len(self.program.sites) and len(s.values) <= 4, f"there is no site {s.site}")
+
+    def contract(self, s: form.Contract, level: int) -> None:
+        """A product that streams."""
+        r = s.ring
+        self.need(level == 1 and self.kernel.threads == 128 and self.kernel.resident, "a product that streams stands elsewhere than in the loop of a team")
+        self.need(self.memory.get(s.sums) is F32 and s.sums not in self.shared, f"%{s.sums} cannot hold sums")
+        self.need(self.memory.get(s.maps) is I64 and s.maps not in self.readonly, f"%{s.maps} cannot hold maps")
+        self.need(all(self.memory.get(p.buffer) is r.factors for p in (s.left, s.right)), "a factor holds another dtype")
+        self.need(all(x.dtype is I64 for x in exprs(s)), "a place of a product is no i64")
 
     def matrix(self, s: form.Fragment | form.Multiply | form.StoreFragment | form.CopyAsync) -> None:
         """Statements about matrix fragments, and copies that feed them."""

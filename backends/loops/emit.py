@@ -283,13 +283,13 @@ class Emitter:
 
     @contextmanager
     def loop(self, hint: str, lo: Atom, hi: Atom, step: Atom | None = None, kind: str = "serial", nonempty: bool = False,
-             vector: bool = False) -> Iterator[form.Ref]:
+             vector: bool = False, unroll: bool = False) -> Iterator[form.Ref]:
         """A loop; the body is what is written inside."""
         name = self.fresh(hint)
         with self.frame("loop", nonempty) as f:
             self.depth[name] = len(self.frames) - 1
             yield form.Ref(name, I64)
-        self.raw(form.For(name, lo, hi, step or i64(1), tuple(f.stmts), kind, vector))
+        self.raw(form.For(name, lo, hi, step or i64(1), tuple(f.stmts), kind, vector, unroll))
 
     def branch(self, cond: Atom, then: Callable[[], Atom], other: Callable[[], Atom], dtype: DType) -> Atom:
         """The value of the branch that `cond` takes; the other is not evaluated."""

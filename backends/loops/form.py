@@ -343,7 +343,68 @@ class Await:
     pending: int
 
 
-Stmt = Union[Let, Var, Assign, Store, Move, For, If, Alloc, Fail, Barrier, Combine, Fragment, Multiply, StoreFragment, CopyAsync, Commit, Await]
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """How a product streams through shared memory (sm_90a). The threads of a block are a team of 128, which computes `m` times 64 rows by `n` columns at a time;
+    the emitter puts `teams` of them into one block of the device, which take turns to multiply, and threads that feed them: `stages` tiles of 64 terms of both
+    factors are there or on their way. `along`: whether neighbours in the memory of a factor are terms."""
+
+    factors: DType
+    m: int
+    n: int
+    along: tuple[bool, bool]
+    teams: int = 2
+    stages: int = 5
+
+    @property
+    def rows(self) -> int:
+        return 64 * self.m
+
+    @property
+    def sums(self) -> int:
+        """Sums of each thread."""
+        return self.m * self.n // 2
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory, as `prelude/stream.cuh` counts them."""
+        return 1024 + self.stages * (self.rows + self.n) * 128 + 256 + 16 * self.stages + 8 * self.teams
+
+    def place(self, thread: int, number: int) -> tuple[int, int]:
+        """The row and the column of sum `number` of a thread."""
+        n = number % (self.n // 2)
+        lane = thread % 32
+        return number // (self.n // 2) * 64 + thread // 32 * 16 + lane // 4 + n % 4 // 2 * 8, n // 4 * 8 + lane % 4 * 2 + n % 2
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A factor as it lies in a buffer, from its first element on: elements along three axes, the fastest first, and how many lie from one place to the next along
+    the second and the third. What lies outside is zero. Of the first two axes one counts terms and one lines; the third is the batch."""
+
+    buffer: str
+    sizes: tuple[Expr, Expr, Expr]
+    steps: tuple[Expr, Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """Each thread of a team gets in its own scratch `sums`, of f32 and read by loops of kind `each` alone, the sums of its places (`Ring.place`) of a tile: of all
+    products of line `row + i` of the left factor and line `column + j` of the right one. `maps` are 32 i64 of memory for each block. Stands once in a kernel, in
+    the body of its `block` loop itself; what it says of the panels is known before that loop."""
+
+    sums: str
+    ring: Ring
+    left: Panel
+    right: Panel
+    terms: Expr
+    row: Expr
+    column: Expr
+    batch: Expr
+    maps: str
+
+
+Stmt = Union[Contract, Let, Var, Assign, Store, Move, For, If, Alloc, Fail, Barrier, Combine, Fragment, Multiply, StoreFragment, CopyAsync, Commit, Await]
 Block = tuple[Stmt, ...]
 
 # ---------------------------------------------------------------------------------------------------------------- kernels, programs
@@ -388,6 +449,10 @@ class Kernel:
     """Of a `block` kernel: how many threads a block must have; 0 leaves that to the emitter."""
     team: Expr | None = None
     """Of a `block` kernel: how many threads a block has, from the symbols (`evaluate`): a multiple of 32, and at most `threads`."""
+    resident: bool = False
+    """A launch has no more blocks than the device runs at once, and each takes many turns."""
+    fit: int = 0
+    """A wish: registers are kept so few that a multiprocessor holds so many blocks; 0 leaves that to the compiler."""
 
     @property
     def loop(self) -> For | None:

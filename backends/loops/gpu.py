@@ -18,11 +18,13 @@ from pipelink_ir.backends.loops.gpu_mma import mma_body
 from pipelink_ir.backends.loops.gpu_product import product_body
 from pipelink_ir.backends.loops.gpu_recur import gpu_recurrence
 from pipelink_ir.backends.loops.gpu_rows import block_body
+from pipelink_ir.backends.loops.gpu_stream import stream_body
 from pipelink_ir.backends.loops.gpu_turn import turn_body
 from pipelink_ir.backends.loops.gpu_vector import grid_body
 from pipelink_ir.backends.loops.gpu_window import window_body
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.tidy import tidy
+from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Group, TypedOperator
 from pipelink_ir.ir.walk import deep
 from pipelink_ir.passes.scheduling.costs import Plan
@@ -31,16 +33,17 @@ from pipelink_ir.passes.scheduling.kernels import KernelPlan, kernels_of
 from pipelink_ir.passes.scheduling.parts import derived
 from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.settle import settled
+from pipelink_ir.passes.scheduling.streams import Streamed
 from pipelink_ir.passes.scheduling.shape import Shape
 from pipelink_ir.passes.scheduling.tensor_cores import TensorCores
 from pipelink_ir.passes.scheduling.turns import Turn
 from pipelink_ir.passes.scheduling.windows import Window
 
 
-def build_gpu(op: TypedOperator) -> form.Program:
-    """The kernels that compute all results of an operator from its operands, for a GPU."""
+def build_gpu(op: TypedOperator, arch: Arch | None = None) -> form.Program:
+    """The kernels that compute all results of an operator from its operands, for a GPU: for any, if it is not said for which."""
     with deep():
-        program = _GpuBuilder(op).run()
+        program = _GpuBuilder(op).run(arch)
         check_program(program)
     return program
 
@@ -52,6 +55,11 @@ Body = tuple[Lowering, int]
 def _product(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     assert isinstance(k.way, Product)
     return product_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
+
+def _wgmma(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
+    assert isinstance(k.way, Streamed)
+    return stream_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
+
 
 
 def _mma(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
@@ -84,7 +92,7 @@ def _scan(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 
 
 BODIES: dict[str, Callable[[TypedOperator, Plan, Sites, KernelPlan], Body]] = {
-    "mma": _mma, "product": _product, "turn": _turn, "window": _window, "block": _nest, "grid": _grid, "scan": _scan}
+    "wgmma": _wgmma, "mma": _mma, "product": _product, "turn": _turn, "window": _window, "block": _nest, "grid": _grid, "scan": _scan}
 """What writes each kind of kernel; `passes/scheduling/kernels.py` says which kind that is."""
 
 
@@ -95,9 +103,9 @@ class _GpuBuilder:
         self.kernels: list[form.Kernel] = []
         self.scratch: list[form.Buffer] = []
 
-    def run(self) -> form.Program:
+    def run(self, arch: Arch | None) -> form.Program:
         op = self.op
-        for k in kernels_of(op, self.plan):
+        for k in kernels_of(op, self.plan, arch):
             lo, threads = BODIES[k.kind](op, self.plan, self.sites, k)
             self._close(lo, k.name, threads)
         stored = [t for t in op.tensors.values() if t.kind == "local" and self.plan.place[t.name] == "buffer"]
@@ -113,4 +121,10 @@ class _GpuBuilder:
         buffers = (*(buffer_of(t) for t in op.tensors.values() if t.name in lo.used), *lo.scratch)
         self.scratch += lo.scratch
         self.kernels.append(form.Kernel(f"{op.op.name}.{name}", buffers, op.symbols, scalars_of(op), body, op.exact, op.fast_math, "gpu",
-                                        threads, team))
+                                        threads, team, _takes_turns(body), lo.fit))
+
+
+def _takes_turns(body: form.Block) -> bool:
+    """Whether blocks stay and take one turn after the other: what they set up once serves all."""
+    last = body[-1] if body else None
+    return isinstance(last, form.For) and any(isinstance(s, form.Contract) for s in last.body)

@@ -35,7 +35,7 @@ def _serial(body: form.Block, kinds: tuple[str, ...], need: Need) -> None:
     for s in body:
         need(not isinstance(s, form.CopyAsync) or kinds == ("serial",), "a copy stands outside of the threads of a block")
         need(not isinstance(s, form.Barrier | form.Combine), "one thread cannot wait for others")
-        need(not isinstance(s, form.Fragment | form.Multiply | form.StoreFragment | form.Commit | form.Await), "one thread has no fragment of a matrix")
+        need(not isinstance(s, form.Fragment | form.Multiply | form.StoreFragment | form.Commit | form.Await | form.Contract), "one thread has no fragment of a matrix")
         need(not isinstance(s, form.Alloc) or not s.shared, "one thread cannot share memory")
         need(not isinstance(s, form.For) or s.kind in kinds, f"a loop of kind {s.kind if isinstance(s, form.For) else ''} stands inside the work of one thread")
         for b in blocks(s):
@@ -74,6 +74,8 @@ class _Uniform:
         if isinstance(s, form.Store | form.Move):
             self.need(not isinstance(s, form.Move) or s.source not in self.kept, "a uniform statement moves what differs between threads")
             self.alike.add(written(s))
+        if isinstance(s, form.Contract):
+            self.kept.add(s.sums)
         if isinstance(s, form.Alloc):
             self.need(not s.shared or isinstance(s.size, form.Const), f"the size of the shared memory {s.name} is not constant")
             if not s.shared:

@@ -24,6 +24,7 @@ from pipelink_ir.backends.loops.emit import TRUE, Atom, i64, key_of
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.gpu_flat import Flat, unravel
 from pipelink_ir.backends.loops.gpu_product import Tiled
+from pipelink_ir.backends.loops.gpu_stream import fit, tiles_of
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.reads import address, extent, low
@@ -197,7 +198,11 @@ class _OnTensorCores(Tiled):
         e = self.e
         across, down = self._tiles(self.across, self.way.columns), self._tiles(self.down, self.way.rows)
         each = e.op("*", across, down)
-        with e.loop("tile", i64(0), e.op("*", self.batch.total, each), kind="block") as p:
+        turns = e.op("*", self.batch.total, each)
+        better = self.way.unless
+        if better is not None:
+            turns = e.choose(fit(self, better, tiles_of(self)), i64(0), turns)
+        with e.loop("tile", i64(0), turns, kind="block") as p:
             number = e.op("rest", p, each)
             group = e.op("*", across, i64(GROUP))
             above = e.op("*", e.op("quot", number, group), i64(GROUP))

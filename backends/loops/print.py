@@ -20,7 +20,7 @@ def program_text(program: form.Program) -> str:
 def kernel_text(kernel: form.Kernel) -> str:
     """One kernel: its signature, then a statement a line."""
     params = [*(f"{b.kind} {_buffer(b)}" for b in kernel.buffers), *(f"{s}: i64" for s in kernel.symbols), *(f"{n}: {d}" for n, d in kernel.scalars)]
-    marks = (("exact", kernel.exact), ("fast_math", kernel.fast_math), ("gpu", kernel.device == "gpu"), (f"threads {kernel.threads}", kernel.threads),
+    marks = (("exact", kernel.exact), ("fast_math", kernel.fast_math), ("gpu", kernel.device == "gpu"), ("resident", kernel.resident), (f"threads {kernel.threads}", kernel.threads),
              (f"team {expr_text(kernel.team)}" if kernel.team is not None else "", kernel.team is not None))
     words = "".join(f" {w}" for w, on in marks if on)
     return "\n".join([f"kernel {kernel.name}({', '.join(params)}){words} {{", *_block(kernel.body, 1), "}"])
@@ -74,6 +74,11 @@ def _fragments(s: form.Stmt) -> str:
         return f"fragment {s.name}: {t.sums}[{t.rows}, {t.columns}] of {t.left} * {t.right}, warps {_by(t.warps)}, tiles {_by(t.tiles)}"
     if isinstance(s, form.Multiply):
         return f"{s.fragment} += {_factor(s.left)} * {_factor(s.right)} over {s.depth} terms"
+    if isinstance(s, form.Contract):
+        r = s.ring
+        at = f"{expr_text(s.row)}, {expr_text(s.column)}, batch {expr_text(s.batch)}"
+        return (f"contract %{s.sums} = {_panel(s.left, r.along[0])} * {_panel(s.right, r.along[1])} at {at}, {expr_text(s.terms)} terms, "
+                f"{r.rows}x{r.n} by {r.teams} teams, {r.stages} stages, maps %{s.maps}")
     if isinstance(s, form.StoreFragment):
         return f"%{s.buffer}[0.. pitch {s.pitch}] = part {expr_text(s.part)} of {s.fragment}"
     if isinstance(s, form.CopyAsync):
@@ -87,6 +92,11 @@ def _by(pair: tuple[int, int]) -> str:
 
 def _factor(f: form.Factor) -> str:
     return f"%{f.buffer}[{expr_text(f.index)}.. pitch {f.pitch}{'' if f.along else ' across'}]"
+
+
+def _panel(p: form.Panel, along: bool) -> str:
+    sizes, steps = ", ".join(map(expr_text, p.sizes)), ", ".join(map(expr_text, p.steps))
+    return f"%{p.buffer}[{sizes} steps {steps}{'' if along else ' across'}]"
 
 
 def _if(s: form.If, level: int) -> Iterator[str]:

@@ -58,6 +58,8 @@ def exprs(s: form.Stmt) -> tuple[form.Expr, ...]:
         return (s.size,)
     if isinstance(s, form.Multiply):
         return (s.left.index, s.right.index)
+    if isinstance(s, form.Contract):
+        return (s.row, s.column, s.batch, s.terms, *s.left.sizes, *s.left.steps, *s.right.sizes, *s.right.steps)
     if isinstance(s, form.StoreFragment):
         return (s.part,)
     if isinstance(s, form.CopyAsync):
@@ -101,6 +103,8 @@ def _live(body: form.Block) -> set[str]:
             elif isinstance(s, form.Combine):
                 for name in s.names:
                     needs.setdefault(name, set()).update(own, s.names)
+            elif isinstance(s, form.Contract):
+                needs.setdefault("%" + s.sums, set()).update(own)
             elif isinstance(s, form.Multiply):
                 needs.setdefault(f"#{s.fragment}", set()).update(own, ("%" + s.left.buffer, "%" + s.right.buffer))
             elif isinstance(s, form.StoreFragment):
@@ -135,6 +139,8 @@ def _sweep(body: form.Block, live: set[str]) -> form.Block:
         if isinstance(s, form.Combine) and not live.intersection(s.names):
             continue
         if isinstance(s, form.StoreFragment | form.CopyAsync) and "dead %" + s.buffer in live:
+            continue
+        if isinstance(s, form.Contract) and "dead %" + s.sums in live:
             continue
         if (isinstance(s, form.Fragment) and f"#{s.name}" not in live) or (isinstance(s, form.Multiply) and f"#{s.fragment}" not in live):
             continue
@@ -175,6 +181,8 @@ def _unstable(body: form.Block, out: set[str]) -> None:
             out.add("%" + s.to)
         elif isinstance(s, form.Store | form.StoreFragment | form.CopyAsync):
             out.add("%" + s.buffer)
+        elif isinstance(s, form.Contract):
+            out.add("%" + s.sums)
         for b in blocks(s):
             _unstable(b, out)
 
@@ -231,6 +239,10 @@ def _put(x: form.Expr, held: dict[str, form.Expr]) -> form.Expr:
     return x
 
 
+def _three(x: tuple[form.Expr, form.Expr, form.Expr], held: dict[str, form.Expr]) -> tuple[form.Expr, form.Expr, form.Expr]:
+    return _put(x[0], held), _put(x[1], held), _put(x[2], held)
+
+
 def _rebuilt(s: form.Stmt, held: dict[str, form.Expr], deep: dict[str, int], counts: dict[str, int], unstable: set[str]) -> form.Stmt:
     if isinstance(s, form.Var):
         return form.Var(s.name, s.dtype, _put(s.init, held))
@@ -244,6 +256,9 @@ def _rebuilt(s: form.Stmt, held: dict[str, form.Expr], deep: dict[str, int], cou
         return form.Alloc(s.name, s.memory, _put(s.size, held), s.shared)
     if isinstance(s, form.Fail):
         return form.Fail(s.site, tuple(_put(v, held) for v in s.values))
+    if isinstance(s, form.Contract):
+        left, right = (form.Panel(p.buffer, _three(p.sizes, held), (_put(p.steps[0], held), _put(p.steps[1], held))) for p in (s.left, s.right))
+        return form.Contract(s.sums, s.ring, left, right, _put(s.terms, held), *_three((s.row, s.column, s.batch), held), s.maps)
     if isinstance(s, form.Multiply):
         left, right = (form.Factor(f.buffer, _put(f.index, held), f.along, f.pitch) for f in (s.left, s.right))
         return form.Multiply(s.fragment, left, right, s.depth)

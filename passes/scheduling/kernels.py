@@ -14,17 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.products import Product, product_of
 from pipelink_ir.passes.scheduling.shape import Shape, shape_of
 from pipelink_ir.passes.scheduling.steps import distributed
+from pipelink_ir.passes.scheduling.streams import Streamed, streamed_of
 from pipelink_ir.passes.scheduling.tensor_cores import TensorCores, tensor_cores_of
 from pipelink_ir.passes.scheduling.turns import Turn, turn_of
 from pipelink_ir.passes.scheduling.windows import Window, window_of
 
 Job = tuple[Tensor, Piece]
-Way = TensorCores | Product | Turn | Window | Shape | Group
+Way = Streamed | TensorCores | Product | Turn | Window | Shape | Group
 """What was decided of a kernel; a `Group` is a recurrence, which runs in order."""
 
 
@@ -37,6 +39,8 @@ class Site:
     tensor: Tensor
     piece: Piece
     chosen: Mapping[str, int] = field(default_factory=dict)
+    arch: Arch | None = None
+    """What is compiled for, if that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,12 @@ class Kind:
     joint: bool = False
 
 
+def _stream(s: Site) -> Way | None:
+    return streamed_of(s.op, s.local, s.tensor, s.piece, s.chosen, s.arch)
+
+
 def _mma(s: Site) -> Way | None:
-    return tensor_cores_of(s.op, s.local, s.piece, s.chosen)
+    return tensor_cores_of(s.op, s.local, s.piece, s.chosen, s.arch)
 
 
 def _product(s: Site) -> Way | None:
@@ -74,6 +82,7 @@ def _grid(s: Site) -> Way | None:
 
 
 KINDS: tuple[Kind, ...] = (
+    Kind("wgmma", _stream),
     Kind("mma", _mma),
     Kind("product", _product),
     Kind("turn", _turn),
@@ -104,8 +113,8 @@ def way_of(site: Site) -> tuple[Kind, Way]:
     raise AssertionError("the last kind takes everything")
 
 
-def kernels_of(op: TypedOperator, plan: Plan) -> tuple[KernelPlan, ...]:
-    """The kernels of an operator, in order."""
+def kernels_of(op: TypedOperator, plan: Plan, arch: Arch | None = None) -> tuple[KernelPlan, ...]:
+    """The kernels of an operator, in order. `arch` is what is compiled for, if that is known."""
     groups = {n: g for g in op.order for n in g.tensors}
     out: list[KernelPlan] = []
     for step in plan.steps:
@@ -113,29 +122,34 @@ def kernels_of(op: TypedOperator, plan: Plan) -> tuple[KernelPlan, ...]:
         if step.recurrence:
             out.append(KernelPlan(first, "scan", groups[first]))
         elif len(step.tensors) > 1:
-            out += _joint(op, plan, [op.tensors[n] for n in step.tensors])
+            out += _joint(op, plan, [op.tensors[n] for n in step.tensors], arch)
         else:
-            out += _pieces(op, plan, op.tensors[first])
+            out += _pieces(op, plan, op.tensors[first], arch)
     return tuple(out)
 
 
-def _joint(op: TypedOperator, plan: Plan, tensors: list[Tensor]) -> list[KernelPlan]:
+def _joint(op: TypedOperator, plan: Plan, tensors: list[Tensor], arch: Arch | None) -> list[KernelPlan]:
     """Tensors over one box: neighbours of one shape share a kernel."""
     out: list[KernelPlan] = []
     for t in tensors:
-        kind, way = way_of(Site(op, plan.local, t, t.pieces[0]))
+        kind, way = way_of(Site(op, plan.local, t, t.pieces[0], arch=arch))
         if out and kind.joint and out[-1].kind == kind.word and out[-1].way == way:
             out[-1] = KernelPlan(out[-1].name, kind.word, way, (*out[-1].jobs, (t, t.pieces[0])))
         else:
-            out.append(KernelPlan(t.name, kind.word, way, ((t, t.pieces[0]),)))
+            out += _with_other(KernelPlan(t.name, kind.word, way, ((t, t.pieces[0]),)))
     return out
 
 
-def _pieces(op: TypedOperator, plan: Plan, t: Tensor) -> list[KernelPlan]:
+def _pieces(op: TypedOperator, plan: Plan, t: Tensor, arch: Arch | None) -> list[KernelPlan]:
     """A kernel for each piece, and for each part of what it joins."""
     jobs = [job for piece in t.pieces for job in distributed(op, plan.place, piece)]
     out: list[KernelPlan] = []
     for k, (piece, chosen) in enumerate(jobs):
-        kind, way = way_of(Site(op, plan.local, t, piece, chosen))
-        out.append(KernelPlan(t.name if len(jobs) == 1 else f"{t.name}.{k}", kind.word, way, ((t, piece),), chosen))
+        kind, way = way_of(Site(op, plan.local, t, piece, chosen, arch))
+        out += _with_other(KernelPlan(t.name if len(jobs) == 1 else f"{t.name}.{k}", kind.word, way, ((t, piece),), chosen))
     return out
+
+
+def _with_other(k: KernelPlan) -> list[KernelPlan]:
+    """A kernel, and the one behind it that does the work where its way turns out unfit at run time."""
+    return [k, KernelPlan(f"{k.name}.otherwise", "mma", k.way.otherwise, k.jobs, k.chosen)] if isinstance(k.way, Streamed) else [k]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING
 
 from pipelink_ir.ir.dtypes import DTYPES, DType
 from pipelink_ir.ir.nodes import Apply, Cast, Expr, FloatLit, IntLit, Name, Read, Reduce
@@ -17,6 +18,9 @@ from pipelink_ir.ir.typed import Piece, TypedOperator
 from pipelink_ir.ir.walk import children
 from pipelink_ir.passes.scheduling.counts import count
 from pipelink_ir.passes.scheduling.products import Product, product_of
+
+if TYPE_CHECKING:
+    from pipelink_ir.passes.scheduling.streams import Streamed
 
 HALVES = ("f16", "bf16")
 BYTES = ("i8", "u8")
@@ -34,6 +38,8 @@ class TensorCores:
     tiles: tuple[int, int]
     depth: int
     stages: int
+    unless: Streamed | None = None
+    """A better way that is taken where the sizes and the memory of a call are fit for it."""
 
     @property
     def rows(self) -> int:

@@ -24,6 +24,7 @@ from pipelink_ir.backends.loops.form import Buffer, evaluate
 from pipelink_ir.backends.planning import Plan, Planner, Step
 from pipelink_ir.ir.diagnostics import ExecutionError, Report, internal_error
 from pipelink_ir.ir.nodes import Module, Node, Pipeline
+from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.aliasing.layout import Layout, overwritten
 
 ALIGN = 256
@@ -40,6 +41,8 @@ class Options:
     threads: int = 64
     blocks: int = 3
     wide: bool = False
+    arch: Arch | None = None
+    """The architecture whose kernels are played; if none is named, those that are for any."""
     shared_block: int = 48 << 10
     """Bytes of shared memory that a block has; what takes more gets scratch in memory."""
 
@@ -51,7 +54,8 @@ def load(module: Module, pipeline_name: str, options: Options | None = None) -> 
         internal_error(f"the module has no pipeline '@{pipeline_name}'")
     operators = {o.name: o for o in module.operators}
     called = dict.fromkeys(node.op for node in pipeline.nodes if isinstance(node, Node))
-    return EmulatedExecutable(pipeline, units_of([operators[name] for name in called], overwritten(pipeline)), options or Options())
+    return EmulatedExecutable(pipeline, units_of([operators[name] for name in called], overwritten(pipeline), (options or Options()).arch),
+                              options or Options())
 
 
 class EmulatedExecutable:

@@ -23,6 +23,7 @@ from pipelink_ir.backends.planning import shared_buffers
 from pipelink_ir.ir import environment
 from pipelink_ir.ir.diagnostics import Report, internal_error
 from pipelink_ir.ir.nodes import Operator
+from pipelink_ir.ir.targets import Arch
 
 GROUP = 40
 """Kernels from which on a text is cut in two, to be compiled side by side."""
@@ -64,10 +65,11 @@ _UNITS: dict[str, tuple[str, Library, tuple[str, ...]]] = {}
 _lock = threading.RLock()
 
 
-def units_of(operators: Sequence[Operator], over: Mapping[str, frozenset[tuple[int, int]]] = MappingProxyType({})) -> list[Unit]:
-    """Operators ready to run; those that are not compiled yet are compiled together. `over`: results that may lie where operands lie, by number."""
+def units_of(operators: Sequence[Operator], over: Mapping[str, frozenset[tuple[int, int]]] = MappingProxyType({}), arch: Arch | None = None) -> list[Unit]:
+    """Operators ready to run; those that are not compiled yet are compiled together. `over`: results that may lie where operands lie, by number; `arch`: whose
+    kernels are played."""
     named = [_with_named_sizes(op) for op in operators]
-    units = [_user_unit(op) if _is_user(op) else _emitted(op, over.get(op.name)) for op in named]
+    units = [_user_unit(op) if _is_user(op) else _emitted(op, over.get(op.name), arch) for op in named]
     prepare(units)
     return units
 
@@ -83,8 +85,8 @@ def _is_user(op: Operator) -> bool:
     return op.kernel is not None and op.kernel.language == "cuda"
 
 
-def _emitted(op: Operator, over: frozenset[tuple[int, int]] | None = None) -> Unit:
-    program = lowered(op)
+def _emitted(op: Operator, over: frozenset[tuple[int, int]] | None = None, arch: Arch | None = None) -> Unit:
+    program = lowered(op, arch)
     aliased = frozenset(shared_buffers(program, over))
     code = emit_unit([(program, op)], aliased={program.name: aliased})
     text = "\n".join("" if line.startswith("//") else line for line in code.text.split("\n"))

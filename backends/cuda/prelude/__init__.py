@@ -31,6 +31,9 @@ _NUMBERS = {name: n for n, name in enumerate(DTYPES)}
 FRAGMENTS = "fragments.cuh"
 """What stands behind it for kernels with matrix fragments: empty where `PIPELINK_FRAGMENTS` is not defined."""
 
+STREAM = "stream.cuh"
+"""The same for products that stream (sm_90a), with `PIPELINK_STREAM`."""
+
 
 @cache
 def _file(name: str) -> str:
@@ -39,12 +42,12 @@ def _file(name: str) -> str:
 
 def header(facts: TargetFacts) -> str:
     """The header for a target: its macros, then the prelude."""
-    return f"{facts.define()}\n{_file(NAME)}\n{_file(FRAGMENTS)}"
+    return shown(facts, True, True)
 
 
-def shown(facts: TargetFacts, fragments: bool) -> str:
+def shown(facts: TargetFacts, fragments: bool, stream: bool) -> str:
     """The header as it is shown to people, without what the kernels do not use."""
-    return header(facts) if fragments else f"{facts.define()}\n{_file(NAME)}"
+    return "\n".join([facts.define(), _file(NAME), *([_file(FRAGMENTS)] if fragments else []), *([_file(STREAM)] if stream else [])])
 
 
 def pack_view(address: int, shape: Sequence[int], strides: Sequence[int], dtype: DType) -> bytes:

@@ -1,0 +1,130 @@
+"""Which products stream through shared memory by the copy engine of sm_90a, the fastest way there is there.
+
+The copy engine reads boxes of a tensor, so each factor must be read as it lies in memory: its axes, in order, are those of the rows (or columns), those of the
+sum and those of the batch, each kind in one piece, and it begins at its first element. That lines begin at multiples of 16 bytes is found out at run time;
+where they do not, and where there are too few tiles for all processors, `otherwise` computes the product.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from math import prod
+
+from pipelink_ir.ir.dtypes import DType
+from pipelink_ir.ir.nodes import IntLit, Name, Range
+from pipelink_ir.ir.targets import Arch
+from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
+from pipelink_ir.passes.scheduling.counts import count, known, ranges_of
+from pipelink_ir.passes.scheduling.tensor_cores import HALVES, TensorCores, plain_read, tensor_cores_of
+
+ROWS, COLUMNS = 128, 192
+"""The tile of a team."""
+ENOUGH = 64
+"""Fewer tiles leave too many processors without work."""
+DEEP = 256
+"""Fewer terms are over before the copies are under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A factor as it lies in memory. `along`: neighbours are terms. The axes of the tensor, slowest first, behind the place of the second of lines and terms
+    (`inner`), and behind that of the batch, if there is one (`outer`)."""
+
+    tensor: str
+    along: bool
+    inner: tuple[int, ...]
+    outer: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A product that streams: its two factors, and how it is computed where it cannot."""
+
+    otherwise: TensorCores
+    left: Matrix
+    right: Matrix
+
+    @property
+    def dtype(self) -> DType:
+        return self.otherwise.left
+
+
+def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, piece: Piece, chosen: Mapping[str, int] | None = None,
+                arch: Arch | None = None) -> Streamed | None:
+    """How a piece streams; None where it does not."""
+    if arch is None or (arch.sm, arch.suffix) != (90, "a"):
+        return None
+    found = tensor_cores_of(op, local, piece, chosen, arch)
+    if found is None or found.left.name not in HALVES or found.product.reduce.where is not None or piece.holes or not _large(piece, found):
+        return None
+    if not _even(tensor, piece):
+        return None
+    product = found.product
+    left = _matrix(op, local, found, product.left, product.rows, piece)
+    right = _matrix(op, local, found, product.right, product.columns, piece)
+    if left is None or right is None:
+        return None
+    way = Streamed(found, left, right)
+    return replace(way, otherwise=replace(found, unless=way))
+
+
+def _large(piece: Piece, found: TensorCores) -> bool:
+    """Whether there may be enough to do."""
+    p = found.product
+    sizes = [_total([piece.axes[k] for k in axes]) for axes in (p.rows, p.columns, p.batch)]
+    depth = _total(ranges_of(p.reduce))
+    if depth is not None and depth < DEEP:
+        return False
+    rows, columns, batch = sizes
+    if rows is None or columns is None or batch is None:
+        return all(n is None or n >= size for n, size in ((rows, ROWS // 2), (columns, COLUMNS // 2)))
+    return -(-rows // ROWS) * -(-columns // COLUMNS) * batch >= ENOUGH
+
+
+def _total(ranges: Sequence[Range]) -> int | None:
+    counts = [count(r) for r in ranges]
+    return prod(n for n in counts if n is not None) if None not in counts else None
+
+
+def _even(tensor: Tensor, piece: Piece) -> bool:
+    """Whether neighbouring columns may be stored together."""
+    last = piece.axes[-1]
+    first, size, low = known(last.lo), count(last), known(tensor.shape[-1][0])
+    return first is not None and low is not None and (first - low) % 2 == 0 and (size is None or size % 2 == 0)
+
+
+def _matrix(op: TypedOperator, local: Callable[[str], bool], found: TensorCores, factor: object, axes: tuple[int, ...], piece: Piece) -> Matrix | None:
+    """A factor as a matrix of lines and terms, if it lies in memory as one."""
+    read = plain_read(factor)  # type: ignore[arg-type]
+    if read is None or local(read.tensor) or any(word not in ("", "inside") for word in read.access):
+        return None
+    t, product = op.tensors[read.tensor], found.product
+    if t.dtype is not found.left or not all(isinstance(i, Name) for i in read.indices):
+        return None
+    ranges = {r.index: ("terms", k, r) for k, r in enumerate(ranges_of(product.reduce))}
+    ranges |= {n: ("lines" if a in axes else "batch", a, piece.axes[a]) for n, a in product.plain.items()}
+    parts = [ranges[i.name] for i in read.indices if isinstance(i, Name) and i.name in ranges]
+    if len(parts) != len(read.indices):
+        return None
+    whole = {"terms": tuple(range(len(ranges_of(product.reduce)))), "lines": axes, "batch": product.batch}
+    runs = [(word, list(group)) for word, group in groupby(enumerate(parts), lambda p: p[1][0])]
+    if len({word for word, _ in runs}) != len(runs) or runs[-1][0] == "batch":
+        return None
+    for word, run in runs:
+        if tuple(k for _, (_, k, _) in run) != whole[word] or not _dense(t, [(axis, r) for axis, (_, _, r) in run]):
+            return None
+    behind = {word: tuple(range(run[-1][0] + 1, len(parts))) for word, run in runs}
+    second = "lines" if runs[-1][0] == "terms" else "terms"
+    if second not in behind or (product.batch and "batch" not in behind):
+        return None
+    return Matrix(read.tensor, runs[-1][0] == "terms", behind[second], behind.get("batch"))
+
+
+def _dense(t: Tensor, run: list[tuple[int, Range]]) -> bool:
+    """Whether the places of some axes, which begin at the first, follow each other evenly: all but the first axis are whole."""
+    for n, (axis, r) in enumerate(run):
+        low, high = t.shape[axis]
+        if known(r.lo) != 0 or known(low) != 0 or (n > 0 and r.hi != high and not (isinstance(r.hi, IntLit) and known(high) == r.hi.value)):
+            return False
+    return True
