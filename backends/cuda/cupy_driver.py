@@ -8,7 +8,8 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,6 +29,16 @@ _Place = tuple[Any, int, tuple[int, ...]]
 """Who keeps memory alive, where it begins, and its strides in bytes."""
 
 
+def _uncounted(thing: Any) -> Any:
+    """Where Python does not count who holds what: equal to nothing, itself included."""
+    return float("nan")
+
+
+_COUNTED = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
+_count: Callable[[Any], int] = sys.getrefcount if _COUNTED else _uncounted
+_weak: Callable[[Any], int] = weakref.getweakrefcount if _COUNTED else _uncounted
+
+
 class CupyDriver:
     """CUDA through CuPy. Making one looks for devices; a context is made when a device is first used."""
 
@@ -42,7 +53,7 @@ class CupyDriver:
         self.library = _libcuda()
         self._table = self._functions()
         self._current, self._get_device, self._alloc, self._ndarray = cupy.cuda.get_current_stream, runtime.getDevice, cupy.cuda.alloc, cupy.ndarray
-        self._issue = launcher.issue_function()
+        self._issue, self._launch_graph = launcher.issue_function(), runtime.graphLaunch
         self._contexts: dict[int, int] = {}
         self._facts: dict[int, DeviceFacts] = {}
         self._pools: dict[int, bool] = {}
@@ -276,6 +287,19 @@ class CupyDriver:
         if answer:
             code, command, inner = launcher.unpack(answer)
             raise self.error(code, "a command to the device", command, inner)
+
+    def replay(self, device: int, graph: Any, stream: int) -> bool:
+        if self._get_device() != device:
+            return False
+        try:
+            self._launch_graph(graph.executable, stream)
+        except self._runtime.CUDARuntimeError as error:
+            raise self._translated(error, "replaying a graph") from error
+        return True
+
+    def holders(self, array: Any) -> tuple[int, ...]:
+        memory = array.data
+        return _count(array), _count(memory), _count(memory.mem), _weak(array)
 
     def capture(self, device: int, commands: Commands, streams: int) -> CupyGraph:
         with self.on(device):

@@ -146,7 +146,8 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch as it will be. A block's share of scratch is in shared memory, unless `block_bytes` says how much of it lies in memory."""
+    """One launch as it will be. A block's share of scratch is in shared memory, unless `block_bytes` says how much of it lies in memory. `checks`: it may
+    record a failure."""
 
     function: Function
     grid: tuple[int, int, int]
@@ -154,6 +155,7 @@ class Launch:
     shared: int
     block_bytes: int = 0
     thread_bytes: int = 0
+    checks: bool = True
 
     @property
     def scratch(self) -> int:
@@ -264,6 +266,14 @@ class Driver(Protocol):
     def capture(self, device: int, commands: Commands, streams: int) -> Graph:
         """The commands as a graph: launches, ordered as their streams and events say. `streams` is the number of streams. The graph owns a copy of all that
         the commands point to."""
+        ...
+
+    def replay(self, device: int, graph: Graph, stream: int) -> bool:
+        """Launch an executable graph and nothing else, if the device is the thread's current one; False where it is not, and nothing was done."""
+        ...
+
+    def holders(self, array: Any) -> tuple[int, ...]:
+        """How many hold an array of `array`, and in whatever way its memory: equal counts mean that nobody has come to it. Without counts, never equal."""
         ...
 
     def array(self, device: int, shape: tuple[int, ...], dtype: DType, stream: int) -> tuple[Any, int]:

@@ -16,7 +16,7 @@ from pipelink_ir.backends.cuda.compile import PipelineCode, compile_pipeline
 from pipelink_ir.backends.cuda.driver import FORKED, RECORD, Commands, DeviceError, Driver, OutOfDeviceMemory, pick
 from pipelink_ir.backends.cuda.failures import found_by_kernels, node_of, out_of_memory, refused
 from pipelink_ir.backends.cuda.graphs import Graphs
-from pipelink_ir.backends.cuda.lanes import Lane
+from pipelink_ir.backends.cuda.lanes import SPARED, Instance, Lane, Spare
 from pipelink_ir.backends.cuda.loaded import Kernels, LoadedOperator
 from pipelink_ir.backends.cuda.opened import driver
 from pipelink_ir.backends.cuda.order import Order
@@ -62,8 +62,13 @@ def load(module: Module, pipeline_name: str, options: Mapping[str, Any] | None =
     return CudaExecutable(code, chosen, device, options.get("graphs"))
 
 
+OWN = frozenset((90,))
+"""Architectures for whose own instructions there are kernels."""
+
+
 def arch_of(module: Module, sm: int) -> Arch:
-    """The architecture to compile for: the device's, with its own instructions (`sm_90a`) where an operator asks for them by name."""
+    """The architecture to compile for: the device's, with its own instructions where there are kernels that use them (`sm_90a`), or where an operator asks
+    for them by name."""
     from pipelink_ir.ir.contracts import setting
     from pipelink_ir.ir.targets import requirements
     for op in module.operators:
@@ -71,7 +76,7 @@ def arch_of(module: Module, sm: int) -> Arch:
         asked = requirements(found.setting.value) if found is not None else None
         if any(r.arch.suffix and r.arch.sm == sm and r.compare in ("==", ">=") for r in asked or ()):
             return Arch("cuda", sm, "a")
-    return Arch("cuda", sm)
+    return Arch("cuda", sm, "a" if sm in OWN else "")
 
 
 class Pending:
@@ -155,28 +160,42 @@ class CudaExecutable:
             instance = lane.instances.get(id(recipe))
             if instance is None or lane.held or (instance.graph is None and self.graphs.wanted(recipe)):
                 return None
-            fresh, device = self.driver.fresh, self.device
-            arrays, outputs = [], []
             try:
                 if recipe.bytes > lane.arena_bytes or (recipe.bytes and instance.base != lane.arena):
                     # Another recipe has moved the arena.
                     instance.place(lane.reserve(recipe.bytes))
-                for shape, kind, size in recipe.outputs:
-                    array, address = fresh(device, shape, kind, size, stream)
-                    arrays.append(array)
-                    outputs.append(address)
+                spare = lane.spare
+                if spare is not None and spare.free(instance, stream):
+                    arrays, outputs = spare.arrays.copy(), spare.addresses
+                else:
+                    arrays, outputs = self._fresh(instance, stream)
                 instance.give(inputs, outputs)
-                self.driver.issue(device, instance.again(), lane.table(stream))
+                instance.run_again(stream)
             except DeviceError:
                 # The long way meets the fault again, and tells it.
                 instance.dirty.update(instance.steps)
                 return None
-            if instance.dirty:
-                instance.dirty.clear()
             lane.unfinished = True
             return arrays
         finally:
             self._idle.append(lane)
+
+    def _fresh(self, instance: Instance, stream: int) -> tuple[list[Any], list[int]]:
+        """Arrays for the results, and their addresses; small ones are remembered."""
+        lane, fresh, device = instance.lane, self.driver.fresh, self.device
+        lane.spare = None
+        arrays: list[Any] = []
+        outputs: list[int] = []
+        array, total = None, 0
+        for shape, kind, size in instance.recipe.outputs:
+            array, address = fresh(device, shape, kind, size, stream)
+            arrays.append(array)
+            outputs.append(address)
+            total += size
+        del array
+        if total <= SPARED:
+            lane.spare = Spare(instance, arrays, outputs, stream)
+        return arrays, outputs
 
     def _idle_on(self, stream: int) -> Lane | None:
         """A lane that nobody holds and whose last run was on that stream. There is mostly one lane."""

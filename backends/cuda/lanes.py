@@ -17,6 +17,12 @@ ROOM = 16
 """Streams of callers that a lane's table of streams has room for at first."""
 
 
+LEGACY = 0
+"""The legacy default stream. It never goes away and no other stream ever has its number, so what stands on it is in order, and can be recorded later."""
+
+SPARED = 4 << 20
+"""Bytes of results of the last call that a lane holds on to: a caller who has dropped them is given the same arrays again, which costs less than new ones."""
+
 KEPT = 16
 """Tables of commands that an instance keeps for sets of launches whose arguments change."""
 
@@ -32,6 +38,15 @@ class Owned:
         self.memory: dict[int, int] = {}
         """Addresses with their sizes."""
         self.graphs: dict[int, Graph] = {}
+        self.late = False
+        """Whether the last run is one on the legacy default stream that `events[0]` has not recorded yet."""
+
+    def record(self) -> None:
+        """Record the end of the last run where that was put off."""
+        if self.late:
+            self.late = False
+            table = (ctypes.c_void_p * 1)(LEGACY)
+            self.driver.issue(self.device, Commands([(RECORD, self.events[0], 0)], 1), ctypes.addressof(table))
 
     def allocate(self, size: int) -> int:
         """Memory, from the pool, in the order of the lane's own stream."""
@@ -48,6 +63,7 @@ class Owned:
         d = self.driver
         table = (ctypes.c_void_p * 1)(self.own)
         if self.events:
+            quietly(self.record)
             quietly(lambda: d.issue(self.device, Commands([(WAIT, 0, self.events[0])], 1), ctypes.addressof(table)))
         for graph in list(self.graphs.values()):
             quietly(graph.close)
@@ -170,21 +186,34 @@ class Instance:
         for pointer in self._given_fixed:
             self._point(pointer.place, (inputs if pointer.of.kind == "input" else results)[pointer.of.number] + pointer.of.offset)
 
-    def again(self) -> Commands:
-        """A run that is nothing but its kernels behind the last run of the lane: a replay, with the arguments that have changed told to the graph first."""
+    def run_again(self, stream: int) -> None:
+        """Issue a run that is nothing but its kernels, behind the last run of the lane, which was on this stream."""
+        lane, graph, device = self.lane, self.graph, self.lane.device
+        if stream == LEGACY:
+            lane.owned.late = True
+            if graph is None or self.dirty or not lane.driver.replay(device, graph, stream):
+                lane.driver.issue(device, self._again_commands(False), lane.table(stream))
+        else:
+            lane.driver.issue(device, self._again_commands(True), lane.table(stream))
+        if self.dirty:
+            self.dirty.clear()
+
+    def _again_commands(self, ordered: bool) -> Commands:
+        """The commands: a replay, with the arguments that have changed told to the graph first, or the kernels; `ordered`: with the event of the lane."""
         graph, lane = self.graph, self.lane
         if self._again_by is not graph:
             self._again_by = graph
             self._again.clear()
         # The parameters of a node point to the words, so the same commands tell whatever stands there. Mostly the same few launches change.
-        changed = tuple(self.dirty) if graph is not None else ()
+        changed = (ordered, *self.dirty) if graph is not None else (ordered,)
         found = self._again.get(changed)
         if found is None:
             if len(self._again) >= KEPT:
                 self._again.clear()
-            told = [(REPOINT, graph.executable, graph.nodes[c], graph.parameters(c)) for c in changed] if graph is not None else []
+            told = [(REPOINT, graph.executable, graph.nodes[c], graph.parameters(c)) for c in changed[1:]] if graph is not None else []
             kernels = (CALL, self.body.address, len(self.body)) if graph is None else (REPLAY, graph.executable, 0)
-            found = self._again[changed] = Commands([(WAIT, 0, lane.done), *told, kernels, (RECORD, lane.done, 0)])
+            commands = [*told, kernels]
+            found = self._again[changed] = Commands([(WAIT, 0, lane.done), *commands, (RECORD, lane.done, 0)] if ordered else commands)
         return found
 
     def close(self) -> None:
@@ -203,6 +232,30 @@ class Instance:
             quietly(graph.close)
 
 
+class Spare:
+    """The results of the last call of an instance. Who held them when nobody had them yet is counted: when it is the same again, every caller, view and
+    library has let go of them, and on the same stream nothing can read what the next run writes."""
+
+    __slots__ = ("addresses", "arrays", "holders", "instance", "shapes", "stream")
+
+    def __init__(self, instance: Instance, arrays: list[Any], addresses: list[int], stream: int) -> None:
+        self.instance, self.arrays, self.addresses, self.stream = instance, list(arrays), addresses, stream
+        self.shapes = [output[0] for output in instance.recipe.outputs]
+        # The caller's list holds each once more than this one alone.
+        self.holders = [(first - 1, *rest) for first, *rest in self._counted()]
+
+    def _counted(self) -> list[tuple[int, ...]]:
+        """Counted in one place, where the same names hold them each time."""
+        count = self.instance.lane.driver.holders
+        return [count(a) for a in self.arrays]
+
+    def free(self, instance: Instance, stream: int) -> bool:
+        """Whether they can be handed out again."""
+        if instance is not self.instance or stream != self.stream or self._counted() != self.holders:
+            return False
+        return [a.shape for a in self.arrays] == self.shapes
+
+
 class Lane:
     """Streams, events, arena and instances. `last` is the stream of the last run, on which `done` was recorded after it."""
 
@@ -213,7 +266,8 @@ class Lane:
         weakref.finalize(self, self.owned.close).atexit = False
         self.own = self.last = self.owned.own
         """The lane's own stream, on which runs for arrays of the host go."""
-        self.done = self._event(0)
+        self._done = self._event(0)
+        self.spare: Spare | None = None
         self.arena = self.arena_bytes = 0
         self.instances: dict[int, Instance] = {}
         self.commands = Commands(room=32)
@@ -224,6 +278,13 @@ class Lane:
         """Whether the last run was not waited for: then memory of the host that belongs to the lane may still be in use."""
         self.held: list[Any] = []
         """What runs that are under way read, and nobody else may hold."""
+
+    @property
+    def done(self) -> int:
+        """The event that records the end of the last run."""
+        if self.owned.late:
+            self.owned.record()
+        return self._done
 
     def _event(self, number: int) -> int:
         events = self.owned.events
@@ -246,6 +307,8 @@ class Lane:
         """A recipe that is no longer kept."""
         found = self.instances.pop(id(recipe), None)
         if found is not None:
+            if self.spare is not None and self.spare.instance is found:
+                self.spare = None
             found.close()
 
     # ------------------------------------------------------------------------------------------------------------------- streams

@@ -1,14 +1,18 @@
 """Calls in the form of the last one: they do no more than they have to, follow every array, and anything that is different is still looked at."""
 from __future__ import annotations
 
+import gc
 import sys
 import types
+import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pipelink_ir as pl
+from pipelink_ir.backends.cuda import executable
+from tests.gpu.programs import SUM
 from tests.unit.device.emulated import EmulatingDriver
 
 ONE = "pipeline @p(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { %y = @twice(%x) }\n" \
@@ -131,6 +135,97 @@ def test_other_sizes_go_the_long_way(device: EmulatingDriver, cupy: Any) -> None
         y, a = called(p, device, x=cupy.ndarray(device, values(turn, n)), z=cupy.ndarray(device, values(1, n)))
         np.testing.assert_array_equal(y, 2 * values(turn, n) + values(1, n))
         np.testing.assert_array_equal(a, 2 * values(turn, n))
+
+
+# ------------------------------------------------------------------------------------------------------------------------- results
+
+
+def warm(device: EmulatingDriver, cupy: Any, program: str = BOTH) -> tuple[pl.Compiled, dict[str, Any]]:
+    p = pl.compile(program, target="cuda")
+    arrays = {n: cupy.ndarray(device, values(k)) for k, n in enumerate(o.name for o in p.inputs)}
+    for _ in range(4):
+        called(p, device, **arrays)
+    return p, arrays
+
+
+def test_results_that_nobody_holds_are_handed_out_again(device: EmulatingDriver, cupy: Any) -> None:
+    p, arrays = warm(device, cupy)
+    before = len(device.memory)
+    for k in range(5):
+        arrays["x"] = cupy.ndarray(device, values(k))
+        y, a = called(p, device, **arrays)
+        np.testing.assert_array_equal(a, 2 * values(k))
+        np.testing.assert_array_equal(y, 2 * values(k) + values(1))
+    assert len(device.memory) == before + 5  # the inputs
+
+
+def test_results_that_somebody_holds_stay(device: EmulatingDriver, cupy: Any) -> None:
+    """By the results, by one of the arrays, by a reference that does not keep it alive, or by a list of a list."""
+    p, arrays = warm(device, cupy)
+    kept: list[Any] = []
+    weak: list[Any] = []
+    for k in range(12):
+        arrays["x"] = cupy.ndarray(device, values(k))
+        out = p(**arrays)
+        kept.append((k, (out, [out.y], None, None)[k % 4]))
+        if k % 4 == 2:
+            weak.append((k, weakref.ref(out.a)))
+        del out
+    for k, held in kept:
+        if held is not None:
+            y = held[0]
+            np.testing.assert_array_equal(device.to_host(y), 2 * values(k) + values(1))
+    for k, reference in weak:
+        if reference() is not None:
+            np.testing.assert_array_equal(device.to_host(reference()), 2 * values(k))
+
+
+def test_large_results_are_not_held(device: EmulatingDriver, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executable, "SPARED", 63)
+    p, arrays = warm(device, cupy)
+    gc.collect()
+    live = device.live
+    for _ in range(3):
+        called(p, device, **arrays)
+    assert device.live == live
+    assert p.executable.lane_of_last().spare is None  # type: ignore[attr-defined]
+
+
+def test_results_of_another_stream_are_not_handed_out(device: EmulatingDriver, cupy: Any) -> None:
+    p, arrays = warm(device, cupy)
+    streams = [0, device.stream(0)]
+    last: list[int] = []
+    for turn in range(9):  # to end on the stream of the arrays
+        device.callers = streams[turn % 2]
+        out = p(**arrays)
+        last.append(out.y.stream)
+        np.testing.assert_array_equal(device.to_host(out.y), 2 * values(0) + values(1))
+        del out
+    assert last == (streams * 5)[:9]
+
+
+def test_what_follows_a_replay_on_the_default_stream_comes_after_it(device: EmulatingDriver, cupy: Any) -> None:
+    """Its end is recorded when somebody asks: arrays of the host, an asynchronous call, another stream, and the end of the pipeline, which gives memory back.
+    The played driver raises where two accesses to the same memory are not in order."""
+    p, arrays = warm(device, cupy, SUM)
+    hosts = {n: values(k) for k, n in enumerate(arrays)}
+    for follow in ("host", "start", "stream", "replay"):
+        device.callers = 0
+        device.log.clear()
+        for _ in range(3):
+            called(p, device, **arrays)
+        assert "replay" in {e[0] for e in device.log}
+        if follow == "host":
+            np.testing.assert_array_equal(p(**hosts).y, values(0) + 2 + values(1))
+        elif follow == "start":
+            np.testing.assert_array_equal(device.to_host(p(**arrays, asynchronous=True).wait().y), values(0) + 2 + values(1))
+        elif follow == "stream":
+            device.callers = device.stream(0)
+            called(p, device, **{n: cupy.ndarray(device, v) for n, v in hosts.items()})
+    device.callers = 0
+    del p
+    gc.collect()
+    assert not [m for m in device.memory.values() if m.gone is None and m.size > 256]
 
 
 # ------------------------------------------------------------------------------------------------------------------------- PyTorch
