@@ -371,6 +371,17 @@ class CupyDriver:
             return self._cupy.ndarray((*shape, size), "u1", memory, (*strides, 1))
         return self._cupy.ndarray(shape, f"u{size}", memory, strides)
 
+    def to_device(self, device: int, array: Any) -> Any:
+        from pipelink_ir.ir.dtypes import from_numpy
+        dtype = from_numpy(array.dtype)
+        if dtype is None:
+            raise DeviceError(f"there are no elements of {array.dtype} on a device", "NO_ELEMENTS")
+        out, _ = self.array(device, array.shape, dtype, self.callers_stream(device))
+        with self.on(device):
+            out.set(array.view(out.dtype))
+            self._current().synchronize()
+        return out
+
     def to_host(self, array: Any) -> Any:
         return self._cupy.asnumpy(array)
 

@@ -292,6 +292,10 @@ class Driver(Protocol):
         """The elements of an array of `array` to places at `strides` (bytes), on the caller's stream. `target` keeps the memory alive."""
         ...
 
+    def to_device(self, device: int, array: Any) -> Any:
+        """An array of `array` with the elements of a dense NumPy array, there when this returns."""
+        ...
+
     def to_host(self, array: Any) -> Any:
         """The NumPy array of an array of `array`, waited for."""
         ...

@@ -16,12 +16,12 @@ from pipelink_ir.backends.cuda.compile import PipelineCode, compile_pipeline
 from pipelink_ir.backends.cuda.driver import FORKED, RECORD, Commands, DeviceError, Driver, OutOfDeviceMemory, pick
 from pipelink_ir.backends.cuda.failures import found_by_kernels, node_of, out_of_memory, refused
 from pipelink_ir.backends.cuda.graphs import Graphs
-from pipelink_ir.backends.cuda.lanes import SPARED, Instance, Lane, Spare
+from pipelink_ir.backends.cuda.lanes import SPARED, SPARES, Instance, Lane, Spare
 from pipelink_ir.backends.cuda.loaded import Kernels, LoadedOperator
 from pipelink_ir.backends.cuda.opened import driver
 from pipelink_ir.backends.cuda.order import Order
 from pipelink_ir.backends.cuda.pinned import pinned_pool
-from pipelink_ir.backends.cuda.recipe import Recipe, RecipeMaker
+from pipelink_ir.backends.cuda.recipe import ALIGN, Recipe, RecipeMaker
 from pipelink_ir.backends.cuda.run import Given, Run, size_of
 from pipelink_ir.backends.planning import Planner, Step, memory_statistics
 from pipelink_ir.backends.scalars import Number
@@ -30,6 +30,7 @@ from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Module, Node
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.aliasing.layout import Layout
+from pipelink_ir.passes.aliasing.report import Memory
 
 RECIPES = 64
 """Recipes kept for different shapes."""
@@ -164,8 +165,8 @@ class CudaExecutable:
                 if recipe.bytes > lane.arena_bytes or (recipe.bytes and instance.base != lane.arena):
                     # Another recipe has moved the arena.
                     instance.place(lane.reserve(recipe.bytes))
-                spare = lane.spare
-                if spare is not None and spare.free(instance, stream):
+                spare = lane.spare(instance, stream)
+                if spare is not None:
                     arrays, outputs = spare.arrays.copy(), spare.addresses
                 else:
                     arrays, outputs = self._fresh(instance, stream)
@@ -183,7 +184,6 @@ class CudaExecutable:
     def _fresh(self, instance: Instance, stream: int) -> tuple[list[Any], list[int]]:
         """Arrays for the results, and their addresses; small ones are remembered."""
         lane, fresh, device = instance.lane, self.driver.fresh, self.device
-        lane.spare = None
         arrays: list[Any] = []
         outputs: list[int] = []
         array, total = None, 0
@@ -194,7 +194,8 @@ class CudaExecutable:
             total += size
         del array
         if total <= SPARED:
-            lane.spare = Spare(instance, arrays, outputs, stream)
+            del lane.spares[:1 - SPARES]
+            lane.spares.append(Spare(instance, arrays, outputs, stream))
         return arrays, outputs
 
     def _idle_on(self, stream: int) -> Lane | None:
@@ -222,9 +223,7 @@ class CudaExecutable:
     def _begin(self, given: Given) -> tuple[Recipe, Lane]:
         if self._pid != os.getpid():
             raise UsageError(FORKED)
-        recipe = self._recipes.get(given.shapes)
-        if recipe is None:
-            recipe = self._guarded(lambda: self._make(given.shapes), None)
+        recipe = self._recipe(given.shapes)
         return recipe, self._guarded(lambda: self._lane(given.stream), recipe)
 
     def _issue(self, run: Run, event: int = 0) -> None:
@@ -354,6 +353,19 @@ class CudaExecutable:
         node = self.pipeline.nodes[step.node]
         assert isinstance(node, Node)
         return planner.attribute_values(self.kernels.operators[step.op], node, step.sizes)
+
+    def arena(self, shapes: tuple[tuple[int, ...], ...]) -> tuple[int, int]:
+        """How large an arena has to be for calls with these shapes, and what it has to begin at a multiple of."""
+        recipe = self._recipe(shapes)
+        return recipe.bytes, max(ALIGN, recipe.plan.align)
+
+    def memory(self, shapes: tuple[tuple[int, ...], ...]) -> Memory:
+        """Who lies where in the arena in calls with these shapes."""
+        return self._recipe(shapes).plan.memory
+
+    def _recipe(self, shapes: tuple[tuple[int, ...], ...]) -> Recipe:
+        found = self._recipes.get(shapes)
+        return found if found is not None else self._guarded(lambda: self._make(shapes), None)  # type: ignore[no-any-return]
 
     @property
     def statistics(self) -> dict[str, int | str]:

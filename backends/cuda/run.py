@@ -28,7 +28,8 @@ class Given:
     """The arrays of a call, dense and aligned, in the order of the signature; the caller keeps them alive until the call returns.
 
     `host` are the numbers of those in memory of the host. `stream` is where the run goes (None: on a stream of its own); `others` are further streams on which
-    arrays were made, and on which their memory may be used again. `into` gives places on the device for results. `held` is kept until the run is done."""
+    arrays were made, and on which their memory may be used again. `into` gives places on the device for results. `held` is kept until the run is done. `arena`
+    is where an arena of the caller's begins, 0 for that of the lane."""
 
     shapes: tuple[tuple[int, ...], ...]
     addresses: list[int]
@@ -38,6 +39,7 @@ class Given:
     to_host: bool = True
     into: Mapping[int, tuple[Any, int]] = field(default_factory=lambda: MappingProxyType({}))
     held: tuple[Any, ...] = ()
+    arena: int = 0
 
 
 class Run:
@@ -74,7 +76,7 @@ class Run:
         coming, going, total = self._places()
         base = lane.reserve(total) if total else 0
         instance = self.instance = lane.instance(recipe)
-        instance.place(base)
+        instance.place(given.arena or base)
         inputs = given.addresses
         if given.host:
             inputs = inputs.copy()
@@ -109,7 +111,7 @@ class Run:
 
     def _places(self) -> tuple[dict[int, int], dict[int, int], int]:
         """Offsets in the arena of the arrays on their way to and from the host, and what the arena has to hold."""
-        given, end = self.given, self.recipe.bytes
+        given, end = self.given, 0 if self.given.arena else self.recipe.bytes
         coming: dict[int, int] = {}
         going: dict[int, int] = {}
         for number in given.host:

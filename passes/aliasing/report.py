@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelink_ir.ir.antichain import Bound, lower_bound
-from pipelink_ir.ir.nodes import Expr, IntLit, Pipeline
+from pipelink_ir.ir.nodes import Expr, IntLit, Node, Pipeline
 from pipelink_ir.ir.packing import Lifetime
 from pipelink_ir.ir.shapes import dim_text
 from pipelink_ir.passes.aliasing.layout import Layout, Root, align_of, bytes_of, types_of
@@ -148,3 +148,8 @@ def _straight(layout: Layout) -> Iterator[str]:
     for root in layout.roots.values():
         if root.result is not None and len(root.members) > 1:
             yield f"memory:   the caller's: {described(layout, root)}"
+
+
+def planned_at_all(pipeline: Pipeline) -> bool:
+    """Whether plans say anything of memory, or of the order of nodes."""
+    return any(isinstance(n, Node) and n.plan is not None for n in pipeline.nodes)

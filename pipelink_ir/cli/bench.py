@@ -60,7 +60,7 @@ def _execute(args: argparse.Namespace, project: Project) -> int:
             raise UsageError(f"--size: '@{compiled.pipeline.name}' has no size '{name}' in its inputs; it has {', '.join(sorted(known)) or 'none'}")
     arrays, origins = files.read(compiled)
     arrays = made_inputs(compiled, arrays, sizes, args.seed)
-    compiled.bind(arrays, origins)
+    compiled.check(arrays, origins)
     found = measure(compiled, arrays, args.runs)
     if args.format == "json":
         print(json.dumps(found.as_json(), indent=1, default=str))

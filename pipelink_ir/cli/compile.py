@@ -18,6 +18,8 @@ from pipelink_ir.ir.diagnostics import Report, UsageError, did_you_mean
 from pipelink_ir.ir.source import NOWHERE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pipelink_ir.ir.nodes import Module
     from pipelink_ir.passes.manager import Step
     from pipelink_ir.runtime.compile import Artifacts
@@ -121,7 +123,7 @@ def _compile(args: argparse.Namespace, target: Target, emit: str, steps: tuple[S
     finally:
         looking.finish()
     entries = ledger(module, target.name)
-    explain(args, entries)
+    explain(args, entries, _memory(module, target))
     check_denied(entries, kinds, report, module.pipelines[0].name_span if module.pipelines else NOWHERE)
     report.stop_if_failed()
     console.report(report.diagnostics)
@@ -132,6 +134,14 @@ def _compile(args: argparse.Namespace, target: Target, emit: str, steps: tuple[S
         console.say(f"pipelinkc: {args.file}: passes {_pipeline_text(steps)}; wrote {len(_bytes(data))} bytes of {emit}"
                     f" to {args.output or 'standard output'}")
     return 0
+
+
+def _memory(module: Module, target: Target) -> Iterator[str]:
+    """What is known of the memory of every pipeline, if it was planned."""
+    from pipelink_ir.passes.aliasing.report import lines, planned_at_all
+    for p in module.pipelines:
+        if planned_at_all(p):
+            yield from lines(p, "cpu" if target.name == "cpu" else "")
 
 
 def _emit(module: Module, args: argparse.Namespace, target: Target, emit: str) -> str | bytes:

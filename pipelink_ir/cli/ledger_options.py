@@ -22,8 +22,8 @@ def denied(args: argparse.Namespace) -> frozenset[str]:
     return parse_kinds(args.deny, "--deny")
 
 
-def explain(args: argparse.Namespace, entries: Iterable[Entry]) -> None:
-    """Print the ledger where it was asked for."""
+def explain(args: argparse.Namespace, entries: Iterable[Entry], memory: Iterable[str] = ()) -> None:
+    """Print the ledger, and what is known of memory, where it was asked for."""
     if not args.explain:
         return
     entries = list(entries)
@@ -31,3 +31,5 @@ def explain(args: argparse.Namespace, entries: Iterable[Entry]) -> None:
         console.say(e.text())
     if not entries:
         console.say("ledger: nothing was inserted, copied or declined")
+    for line in memory:
+        console.say(line)

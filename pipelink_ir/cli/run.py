@@ -57,6 +57,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _execute(args: argparse.Namespace, project: Project) -> int:
+    from pipelink_ir.runtime.memory import memory_lines
     from pipelink_ir.runtime.sources import STDIN_PATHS
     from pipelink_ir.runtime.transfer import Inputs, Outputs
     inputs, outputs = Inputs(args.inputs, settings(args.one_in, "--in")), Outputs(args.outputs, settings(args.one_out, "--out"))
@@ -69,12 +70,12 @@ def _execute(args: argparse.Namespace, project: Project) -> int:
     # What the arrays get wrong is told before the backend begins, which takes longer.
     outputs.check(compiled)
     arrays, origins = inputs.read(compiled)
-    bound = compiled.bind(arrays, origins, args.copies)
-    explain(args, (*compiled.ledger, *bound.entries))
+    bound = compiled.check(arrays, origins, args.copies)
     clock.lap("arrays")
     with crash_file(compiled.module, _again(args)):
         _ = compiled.executable
         clock.lap("backend")
+        explain(args, (*compiled.ledger, *bound.entries), memory_lines(compiled, dict(zip(bound.names, bound.shapes, strict=True))))
         if looking.dump is not None:
             dump_backend(looking.dump, compiled.pipeline.name, compiled.artifacts)
         results = compiled.run(bound)

@@ -123,7 +123,7 @@ def _random(operand: Operand, shape: tuple[int, ...], rng: Any) -> Any:
 
 def measure(compiled: Compiled, arrays: Mapping[str, Any], runs: int) -> Measured:
     """Measure calls on arrays of the host."""
-    bound = compiled.bind(arrays)
+    bound = compiled.check(arrays)
     size = sum(_bytes(a) for a in bound.arrays.values())
     results = compiled.run(bound)
     size += sum(_bytes(a) for a in results.values())

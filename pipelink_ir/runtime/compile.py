@@ -11,6 +11,7 @@ from pipelink_ir.ir.nodes import Module, Operand, Pipeline
 from pipelink_ir.passes.ledger import Entry, check_denied, ledger, parse_kinds
 from pipelink_ir.passes.manager import INPUT, Hook, Step, describe_error, parse_passes, pipeline_text, run_passes, with_options
 from pipelink_ir.runtime.attributes import require_values, with_attributes
+from pipelink_ir.runtime.inside import Inside
 from pipelink_ir.runtime.project import Project, find_project
 from pipelink_ir.runtime.sources import read_program
 from pipelink_ir.runtime.targets import Target, best_target, checked_for, completed, load, parse_target, placed_on
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pipelink_ir.backends.interface import Executable
     from pipelink_ir.runtime.bind import Binder, Bound
     from pipelink_ir.runtime.device_calls import Again, Pending
+    from pipelink_ir.runtime.outputs import Given
+    from pipelink_ir.runtime.parameters import BoundPipeline
     from pipelink_ir.runtime.values import Watched
 
 R = TypeVar("R")
@@ -138,7 +141,14 @@ class Compiled:
         self._watched: tuple[Watched, Executable] | None = None
         self._again: Again | None = None
         # An input may be called like an option of a call; then it is the input that is meant.
-        self._taken = frozenset(o.name for o in pipeline.inputs) & {"out", "copies", "check_values", "asynchronous"}
+        self._taken = frozenset(o.name for o in pipeline.inputs) & {"out", "copies", "check_values", "asynchronous", "arena"}
+        self.resident: frozenset[str] = frozenset()
+        """Inputs that were moved to the device when parameters were bound: a call whose other arrays are on the host has its results there too."""
+
+    @property
+    def float64(self) -> bool:
+        """Whether the reference computes in f64 throughout."""
+        return self._float64
 
     @property
     def executable(self) -> Executable:
@@ -172,7 +182,7 @@ class Compiled:
 
     @property
     def ledger(self) -> tuple[Entry, ...]:
-        """What was inserted or declined when the program was compiled. What a call copies is told by `bind(…).entries`."""
+        """What was inserted or declined when the program was compiled. What a call copies is told by `check(…).entries`."""
         return ledger(self.module, self.target.name)
 
     @property
@@ -195,9 +205,19 @@ class Compiled:
             from pipelink_ir.runtime.bind import Binder
             return Binder(self.contracts, self.pipeline, self.settings.copies, look)
         from pipelink_ir.runtime.device_bind import DeviceBinder
-        return DeviceBinder(self.contracts, self.pipeline, self.settings.copies, look, driver, self.target.device or 0)
+        return DeviceBinder(self.contracts, self.pipeline, self.settings.copies, look, driver, self.target.device or 0, self.resident)
 
-    def bind(self, arrays: Mapping[str, Any], origins: Mapping[str, str] | None = None, copies: str | None = None) -> Bound:
+    def bind(self, /, **params: Any) -> BoundPipeline:
+        """Bind the parameters (`param` inputs), all of them: a pipeline that asks for the other inputs only. What depends on parameters alone is computed now
+        and kept, on the device of the target. Raises `ExecutionError` for arrays that do not match.
+
+            layer = pipelink_ir.compile("layer.plir").bind(w=weights)
+            y = layer(x=x)
+        """
+        from pipelink_ir.runtime.parameters import bound_pipeline
+        return bound_pipeline(self, params)
+
+    def check(self, arrays: Mapping[str, Any], origins: Mapping[str, str] | None = None, copies: str | None = None) -> Bound:
         """Check arrays against the signature and the contracts behind it; `ExecutionError` (PL6001) says what does not match, as `ContractViolationError` where
         it is a contract. `origins` says which files arrays came from; `copies="allow"` copies what would be refused."""
         bound = (self._binder or self.binder).bind(arrays, origins, copies)
@@ -208,20 +228,47 @@ class Compiled:
             stop(report)
         return bound
 
-    def run(self, bound: Bound, out: Any = None) -> Results:
-        """Run on arrays that were checked. `out` gives arrays for results, as in a call."""
+    def arena_bytes(self, /, **given: Any) -> int:
+        """How many bytes an arena has to have that a call is given (`arena=`), for inputs of these shapes or for these arrays. Inputs whose shape the signature
+        knows may be left out. 0 where nothing lives between nodes, or the target has no arena."""
+        return self._need(given)[0]
+
+    def _need(self, given: Mapping[str, Any]) -> tuple[int, int]:
+        """Bytes of an arena, and what it has to begin at a multiple of."""
+        from pipelink_ir.runtime.arena import shapes_of
+        ask = getattr(self.executable, "arena", None)
+        shapes = shapes_of(self.pipeline, given)
+        return _ours("while planning memory", lambda: ask(shapes)) if ask is not None else (0, 1)
+
+    def explain(self, /, **given: Any) -> str:
+        """What was inserted or declined, and how memory is used: the peak, the lower bound, who shares with whom. For inputs of these shapes or for these
+        arrays; without them for what is known when a program is compiled."""
+        from pipelink_ir.runtime.memory import explained
+        return explained(self, given)
+
+    def _inside(self, arena: Any, bound: Bound, given: Mapping[str, Given] | None) -> int:
+        """Where an arena of the caller's begins; 0 for none."""
+        if arena is None:
+            return 0
+        from pipelink_ir.runtime.arena import check_arena
+        device = "cpu" if self.target.device is None else f"cuda:{self.target.device}"
+        return check_arena(self.binder, device, arena, self._need(dict(zip(bound.names, bound.shapes, strict=True))), bound, given)
+
+    def run(self, bound: Bound, out: Any = None, arena: Any = None) -> Results:
+        """Run on arrays that were checked. `out` gives arrays for results and `arena` memory to work in, as in a call."""
         from pipelink_ir.runtime.calls import run
         given, where = None, f"while running on '{self.target.name}'"
         if out is not None:
             from pipelink_ir.runtime.outputs import check_outputs
             given = check_outputs(self.binder, out, bound)
+        inside = Inside(arena, self._inside(arena, bound, given)) if arena is not None else None
         if self.settings.check_values:
             watched, executable = self._watching()
             return Results(_ours(where, lambda: run(executable, self.pipeline.results, bound, given, watched)))
         executable = self._executable or self.executable
-        return Results(_ours(where, lambda: run(executable, self.pipeline.results, bound, given)))
+        return Results(_ours(where, lambda: run(executable, self.pipeline.results, bound, given, None, inside)))
 
-    def start(self, bound: Bound, out: Any = None) -> Pending:
+    def start(self, bound: Bound, out: Any = None, arena: Any = None) -> Pending:
         """Run on arrays that were checked, and return before it is done; see `asynchronous` of a call."""
         executable = self._executable or self.executable
         if not hasattr(executable, "start"):
@@ -233,8 +280,9 @@ class Compiled:
         if out is not None:
             from pipelink_ir.runtime.outputs import check_outputs
             given = check_outputs(self.binder, out, bound)
+        inside = Inside(arena, self._inside(arena, bound, given)) if arena is not None else None
         return _ours(f"while running on '{self.target.name}'",
-                     lambda: device_calls.start(cast(Any, executable), self.pipeline.results, cast(Any, bound), given, Results))
+                     lambda: device_calls.start(cast(Any, executable), self.pipeline.results, cast(Any, bound), given, Results, inside))
 
     def _watching(self) -> tuple[Watched, Executable]:
         """The pipeline in which every edge that a contract speaks of is a result."""
@@ -246,33 +294,35 @@ class Compiled:
                 self._watched = found, load_module(self.target, found.module, self.pipeline.name, float64=self._float64)
         return self._watched
 
-    def __call__(self, /, *unnamed: Any, out: Any = None, copies: str | None = None, asynchronous: bool | None = None, **arrays: Any) -> Any:
+    def __call__(self, /, *unnamed: Any, out: Any = None, copies: str | None = None, asynchronous: bool | None = None, arena: Any = None, **arrays: Any) -> Any:
         """Check the arrays and run. They are read where they are and never written.
 
         Results are fresh arrays of the caller's, or go to the arrays that `out` gives: a table by name, a list in order, or one array for the only result.
         `copies="allow"` makes a copy of an array that is not as contiguous as an operator asks, instead of an error. On a GPU, `asynchronous=True` returns a
-        `Pending` at once: its `results`, an `event`, `done()` and `wait()`."""
+        `Pending` at once: its `results`, an `event`, `done()` and `wait()`. `arena` is memory of the caller's for what lives between nodes, as large as
+        `arena_bytes` says, for this call alone until it is done."""
         again = self._again
-        if again is not None and out is None and copies is None and not asynchronous:
+        if again is not None and out is None and copies is None and not asynchronous and arena is None:
             results = again(arrays)
             if results is not None:
                 return results
         if unnamed:
             raise UsageError(f"arrays are given by name: {', '.join(f'{o.name}=…' for o in self.inputs)}")
-        return self._call(arrays, out, copies, asynchronous)
+        return self._call(arrays, out, copies, asynchronous, arena)
 
-    def _call(self, arrays: dict[str, Any], out: Any, copies: str | None, asynchronous: bool | None) -> Any:
+    def _call(self, arrays: dict[str, Any], out: Any, copies: str | None, asynchronous: bool | None, arena: Any) -> Any:
         if self._taken:
-            for name, value in (("out", out), ("copies", copies), ("asynchronous", asynchronous)):
+            for name, value in (("out", out), ("copies", copies), ("asynchronous", asynchronous), ("arena", arena)):
                 if name in self._taken and value is not None:
                     arrays[name] = value
             out, copies = (None if "out" in self._taken else out), (None if "copies" in self._taken else copies)
-            asynchronous = None if "asynchronous" in self._taken else asynchronous
-        bound = self.bind(arrays, None, copies)
+            asynchronous, arena = (None if "asynchronous" in self._taken else asynchronous), (None if "arena" in self._taken else arena)
+        bound = self.check(arrays, None, copies)
         if asynchronous:
-            return self.start(bound, out)
-        results = self.run(bound, out)
-        if self.target.device is not None and out is None and copies is None and not self._taken and not self.settings.check_values and not self.settings.deny:
+            return self.start(bound, out, arena)
+        results = self.run(bound, out, arena)
+        plain = out is None and copies is None and arena is None and not self._taken
+        if plain and self.target.device is not None and not self.settings.check_values and not self.settings.deny:
             from pipelink_ir.runtime.device_calls import Again
             self._again = Again.of(self.executable, bound, self.binder, self.pipeline.results, Results)
         return results

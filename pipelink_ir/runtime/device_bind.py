@@ -30,14 +30,16 @@ CUDA_MEMORY = (dlpack.CUDA, dlpack.CUDA_MANAGED)
 
 class DeviceBound(Bound):
     """Arrays that fit, of which those numbered `host` are in memory of the host. `stream` is where the run goes, None if nothing is on the device; `others`
-    are further streams on which arrays were made or results will be used. `foreign` is what has to be kept until the run is done."""
+    are further streams on which arrays were made or results will be used. `foreign` is what has to be kept until the run is done. `resident` is how many are on
+    the device because parameters were bound."""
 
-    __slots__ = ("foreign", "host", "others", "stream")
+    __slots__ = ("foreign", "host", "others", "resident", "stream")
 
     def __init__(self, bound: Bound, host: tuple[int, ...], stream: int | None, others: tuple[int, ...], foreign: tuple[Any, ...]) -> None:
         self.names, self.sources, self.addresses, self.shapes, self.sizes = bound.names, bound.sources, bound.addresses, bound.shapes, bound.sizes
         self.packed, self.entries = bound.packed, bound.entries
         self.host, self.stream, self.others, self.foreign = host, stream, others, foreign
+        self.resident = 0
 
     def view(self, number: int) -> TensorView:
         return super().view(number) if number in self.host else device_view(self.sources[number])
@@ -68,9 +70,9 @@ class DeviceBinder(Binder):
     """Binds arrays to one pipeline on one device."""
 
     def __init__(self, contracts: Module, pipeline: Pipeline, copies: str, look: Callable[[Pipeline, Matching], None] | None, driver: Driver,
-                 index: int) -> None:
+                 index: int, resident: frozenset[str] = frozenset()) -> None:
         super().__init__(contracts, pipeline, copies, look, frozenset(("cpu", f"cuda:{index}")))
-        self.driver, self.index = driver, index
+        self.driver, self.index, self.resident = driver, index, len(resident)
         asked = [self.demands[n].align for n in self.names]
         self._masks = tuple(int(a.word) - 1 if a is not None else 0 for a in asked)
         self.masks = tuple(m | slot[3] for m, slot in zip(self._masks, self._slots, strict=True))
@@ -145,7 +147,9 @@ class DeviceBinder(Binder):
         main = torch_stream(self.index) if from_torch else current
         # Results are arrays of CuPy: what CuPy's current stream does next comes after them.
         others = dict.fromkeys((*streams, current)) if from_torch else dict(streams)
-        return DeviceBound(bound, host, main, tuple(s for s in others if s != main), foreign)
+        out = DeviceBound(bound, host, main, tuple(s for s in others if s != main), foreign)
+        out.resident = self.resident
+        return out
 
     def _slow(self, given: Mapping[str, Any], origins: Mapping[str, str], copies: str) -> DeviceBound:
         matching = DeviceMatching(self.pipeline, self.demands, given, origins, copies, self.devices, self.edges, driver=self.driver, index=self.index)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pipelink_ir.backends.cuda.run import Given as Arrays
     from pipelink_ir.runtime.bind import Bound
     from pipelink_ir.runtime.compile import Results
+    from pipelink_ir.runtime.inside import Inside
     from pipelink_ir.runtime.outputs import Given
     from pipelink_ir.runtime.values import Watched
 
@@ -49,9 +50,9 @@ class Pending:
 
 
 def run(executable: CudaExecutable, results: Sequence[Operand], bound: DeviceBound, given: Mapping[str, Given] | None = None,
-        watched: Watched | None = None) -> dict[str, Any]:
+        watched: Watched | None = None, inside: Inside | None = None) -> dict[str, Any]:
     """The results by name; see `calls.run`."""
-    arrays = _arrays(executable, bound, _into(results, given) if given and watched is None else {})
+    arrays = _arrays(executable, bound, _into(results, given) if given and watched is None else {}, inside)
     values = executable.run(arrays)
     if watched is not None:
         from pipelink_ir.runtime.values import check
@@ -63,11 +64,11 @@ def run(executable: CudaExecutable, results: Sequence[Operand], bound: DeviceBou
 
 
 def start(executable: CudaExecutable, results: Sequence[Operand], bound: DeviceBound, given: Mapping[str, Given] | None,
-          made: Callable[[dict[str, Any]], Results]) -> Pending:
+          made: Callable[[dict[str, Any]], Results], inside: Inside | None = None) -> Pending:
     """The same without a wait."""
     if given and not all(g.direct and g.view.device != "cpu" for g in given.values()):
         raise UsageError("an asynchronous call writes results only to dense arrays on the device")
-    pending = executable.start(_arrays(executable, bound, _into(results, given) if given else {}))
+    pending = executable.start(_arrays(executable, bound, _into(results, given) if given else {}, inside))
     return Pending(pending, lambda values: made(handed(executable, results, values, given, True)))
 
 
@@ -147,7 +148,7 @@ def _torch_form(x: Any) -> tuple[Any, ...]:
     return x.stride(), x.untyped_storage().nbytes() - x.storage_offset() * x.element_size()
 
 
-def _arrays(executable: CudaExecutable, bound: DeviceBound, into: Mapping[int, tuple[Any, int]]) -> Arrays:
+def _arrays(executable: CudaExecutable, bound: DeviceBound, into: Mapping[int, tuple[Any, int]], inside: Inside | None = None) -> Arrays:
     from pipelink_ir.backends.cuda.run import Given as Arrays
     addresses, held = bound.addresses, bound.foreign
     stream, others = bound.stream, bound.others
@@ -156,7 +157,13 @@ def _arrays(executable: CudaExecutable, bound: DeviceBound, into: Mapping[int, t
     if bound.packed:
         addresses, kept = _dense(executable, bound, stream)
         held = (*held, *kept)
-    return Arrays(bound.shapes, addresses, bound.host, stream, others, len(bound.host) == len(bound.names), into, held)
+    if inside is not None:
+        held = (*held, inside.arena)
+        if stream is None:
+            # The memory is there in the order of the caller's stream.
+            stream = executable.driver.callers_stream(executable.device)
+    to_host = len(bound.host) + bound.resident == len(bound.names)
+    return Arrays(bound.shapes, addresses, bound.host, stream, others, to_host, into, held, inside.address if inside is not None else 0)
 
 
 def _dense(executable: CudaExecutable, bound: DeviceBound, stream: int | None) -> tuple[list[int], list[Any]]:

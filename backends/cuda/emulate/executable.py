@@ -26,6 +26,7 @@ from pipelink_ir.ir.diagnostics import ExecutionError, Report, internal_error
 from pipelink_ir.ir.nodes import Module, Node, Pipeline
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.aliasing.layout import Layout, overwritten
+from pipelink_ir.passes.aliasing.report import Memory
 
 ALIGN = 256
 """What begins in memory begins at a multiple of this."""
@@ -75,12 +76,27 @@ class EmulatedExecutable:
 
     def __call__(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
         """Run on C-contiguous arrays."""
+        return self.run_in(arrays, None)
+
+    def run_in(self, arrays: Mapping[str, np.ndarray[Any, Any]], arena: np.ndarray[Any, Any] | None) -> dict[str, np.ndarray[Any, Any]]:
+        """Run on C-contiguous arrays, in an arena of the caller's if one is given."""
         given = [np.ascontiguousarray(arrays[o.name]).reshape(np.shape(arrays[o.name])) for o in self.pipeline.inputs]
-        shapes = tuple(a.shape for a in given)
+        return _Run(self, self._plan(tuple(a.shape for a in given)), given, arena).run()
+
+    def _plan(self, shapes: tuple[tuple[int, ...], ...]) -> Plan:
         plan = self._plans.get(shapes)
         if plan is None:
             plan = self._plans[shapes] = Planner(self.pipeline, self.units, self._layout).run(shapes)
-        return _Run(self, plan, given).run()
+        return plan
+
+    def arena(self, shapes: tuple[tuple[int, ...], ...]) -> tuple[int, int]:
+        """How large an arena has to be for calls with these shapes, and what it has to begin at a multiple of."""
+        plan = self._plan(shapes)
+        return plan.arena, max(ALIGN, plan.align)
+
+    def memory(self, shapes: tuple[tuple[int, ...], ...]) -> Memory:
+        """Who lies where in the arena in calls with these shapes."""
+        return self._plan(shapes).memory
 
     def geometry(self, step: Step, code: KernelCode) -> Geometry:
         """The launch of a step."""
@@ -93,10 +109,11 @@ class EmulatedExecutable:
 class _Run:
     """One call: its memory, its frames."""
 
-    def __init__(self, executable: EmulatedExecutable, plan: Plan, given: list[np.ndarray[Any, Any]]) -> None:
+    def __init__(self, executable: EmulatedExecutable, plan: Plan, given: list[np.ndarray[Any, Any]], arena: np.ndarray[Any, Any] | None = None) -> None:
         self.executable, self.plan, self.given = executable, plan, given
         self.options = executable.options
-        self.arena = _memory(plan.arena, max(ALIGN, plan.align))
+        self.arena = _memory(plan.arena, max(ALIGN, plan.align)) if arena is None else arena.reshape(-1).view(np.uint8)[:plan.arena]
+        self.arena[...] = UNSET
         self.results = [_memory(_bytes(shape, dtype.bytes)) for shape, dtype in plan.results]
         self.status = (ctypes.c_int64 * prelude.STATUS_WORDS)()
         self.frames = (ctypes.c_int64 * max(1, len(plan.words)))(*plan.words)

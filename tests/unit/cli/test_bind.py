@@ -113,7 +113,7 @@ def test_views_are_read_as_they_are(add: Compiled, view: Any) -> None:
     before = view.copy()
     np.testing.assert_array_equal(add(image=view, bias=np.zeros((2, 4), np.float32)).y, before, strict=True)
     np.testing.assert_array_equal(view, before)
-    notes = add.bind({"image": view, "bias": f32(2, 4)}).notes
+    notes = add.check({"image": view, "bias": f32(2, 4)}).notes
     assert len(notes) == (not view.flags.c_contiguous)
 
 
@@ -123,7 +123,7 @@ def test_contiguity_is_asked_for() -> None:
     assert "takes 'dense' memory" in found.message
     assert "strides [4, 8]" in found.message
     assert found.notes[0].span.line == 2
-    bound = dense.bind({"image": f32(4, 2).T, "bias": f32(2, 4)}, copies="allow")
+    bound = dense.check({"image": f32(4, 2).T, "bias": f32(2, 4)}, copies="allow")
     np.testing.assert_array_equal(bound.arrays["image"], f32(4, 2).T)
     assert "is copied, 32 bytes" in bound.notes[0]
     pitched = f32(2, 8)[:, :4]

@@ -99,7 +99,7 @@ def test_accepted_arrays_are_read_right(double: pl.Compiled, name: str) -> None:
     for _ in range(3):      # the second time the form is known, the third time the object is
         np.testing.assert_array_equal(double(x=array).y, 2 * before, strict=True)
     np.testing.assert_array_equal(np.array(array), before)
-    bound = double.bind({"x": array})
+    bound = double.check({"x": array})
     assert bool(bound.entries) == copied
     assert all(e.kind == "copy" and e.bytes == str(before.nbytes) for e in bound.entries)
     fresh = make()
@@ -192,7 +192,7 @@ class TestContiguity:
         assert any(n.message == f"'@twice' asks for '{asked}' here" and n.span.line == 2 for n in caught.value.locations)
         for _ in range(2):
             np.testing.assert_array_equal(compiled(x=array, copies="allow").y, wanted, strict=True)
-        entry, = compiled.bind({"x": array}, copies="allow").entries
+        entry, = compiled.check({"x": array}, copies="allow").entries
         assert entry.kind == "copy"
         assert f"asks for '{asked}'" in entry.reason
         with pytest.raises(pl.ContractViolationError):       # what was allowed once is not allowed for good

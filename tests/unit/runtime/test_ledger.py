@@ -79,8 +79,8 @@ def test_python_compiles_with_denials() -> None:
 
 def test_copies_at_a_call_are_entries() -> None:
     compiled = pl.compile(TWICE)
-    assert compiled.bind({"x": matrix(3, 4)}).entries == ()
-    entry, = compiled.bind({"x": matrix(4, 3).T}).entries
+    assert compiled.check({"x": matrix(3, 4)}).entries == ()
+    entry, = compiled.check({"x": matrix(4, 3).T}).entries
     assert (entry.kind, entry.bytes) == ("copy", "48")
     assert "the CPU reads dense memory, and the array has the strides [4, 12] (bytes)" in entry.reason
     assert entry.span is not None
