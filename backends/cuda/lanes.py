@@ -20,8 +20,11 @@ ROOM = 16
 LEGACY = 0
 """The legacy default stream. It never goes away and no other stream ever has its number, so what stands on it is in order, and can be recorded later."""
 
-SPARED = 4 << 20
-"""Bytes of results of the last call that a lane holds on to: a caller who has dropped them is given the same arrays again, which costs less than new ones."""
+SPARED = 2 << 20
+"""Bytes of results of one call that a lane holds on to: when the caller has dropped them they are handed out again, which costs less than new arrays."""
+
+SPARES = 2
+"""So many calls: of two that take turns, as in `y = pipeline(x=x).y` in a loop, one is held while the other is written."""
 
 KEPT = 16
 """Tables of commands that an instance keeps for sets of launches whose arguments change."""
@@ -249,11 +252,9 @@ class Spare:
         count = self.instance.lane.driver.holders
         return [count(a) for a in self.arrays]
 
-    def free(self, instance: Instance, stream: int) -> bool:
+    def free(self) -> bool:
         """Whether they can be handed out again."""
-        if instance is not self.instance or stream != self.stream or self._counted() != self.holders:
-            return False
-        return [a.shape for a in self.arrays] == self.shapes
+        return self._counted() == self.holders and [a.shape for a in self.arrays] == self.shapes
 
 
 class Lane:
@@ -267,7 +268,8 @@ class Lane:
         self.own = self.last = self.owned.own
         """The lane's own stream, on which runs for arrays of the host go."""
         self._done = self._event(0)
-        self.spare: Spare | None = None
+        self.spares: list[Spare] = []
+        """Results of the last calls, the latest one last; they are all of one instance and one stream."""
         self.arena = self.arena_bytes = 0
         self.instances: dict[int, Instance] = {}
         self.commands = Commands(room=32)
@@ -303,12 +305,29 @@ class Lane:
             found = self.instances[id(recipe)] = Instance(self, recipe)
         return found
 
+    def spare(self, instance: Instance, stream: int) -> Spare | None:
+        """Results that can be handed out again, the latest ones first: whoever drops each at once gets the same every time, and no argument changes."""
+        spares = self.spares
+        if not spares:
+            return None
+        latest = spares[-1]
+        if latest.instance is not instance or latest.stream != stream:
+            spares.clear()
+            return None
+        if latest.free():
+            return latest
+        for n in range(len(spares) - 1):
+            if spares[n].free():
+                spares.append(spares.pop(n))
+                return spares[-1]
+        return None
+
     def forget(self, recipe: Recipe) -> None:
         """A recipe that is no longer kept."""
         found = self.instances.pop(id(recipe), None)
         if found is not None:
-            if self.spare is not None and self.spare.instance is found:
-                self.spare = None
+            if self.spares and self.spares[-1].instance is found:
+                self.spares.clear()
             found.close()
 
     # ------------------------------------------------------------------------------------------------------------------- streams

@@ -101,11 +101,14 @@ def _row(row: Row, work: Work, found: dict[str, Any], which: str, absent: Mappin
     import pipelink_ir as pl
     begin = time.perf_counter()
     p = pl.compile(work.program, target="cuda")
+    params = {o.name: work.inputs[o.name] for o in p.inputs if o.param}
+    call: Any = p.bind(**params) if params else p
     found["compile_s"] = time.perf_counter() - begin
     tensors = {k: torch.from_dlpack(v) for k, v in work.inputs.items()}
-    _check(torch, work, p(**work.inputs), tensors, found)
-    found["kernels"] = p.executable.statistics["kernels"]
-    ours, others, parts = {"pipelink": lambda: p(**work.inputs)}, {}, {}
+    given = {k: v for k, v in work.inputs.items() if k not in params}
+    _check(torch, work, call(**given), tensors, found)
+    found["kernels"] = (call.rest if params else p).executable.statistics["kernels"]
+    ours, others, parts = {"pipelink": lambda: call(**given)}, {}, {}
     if which != "none":
         others = _peers(row, work, list(tensors.values()), found, which, absent)
     for name, make in work.parts.items():

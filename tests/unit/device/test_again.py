@@ -159,6 +159,22 @@ def test_results_that_nobody_holds_are_handed_out_again(device: EmulatingDriver,
     assert len(device.memory) == before + 5  # the inputs
 
 
+def test_results_that_take_turns(device: EmulatingDriver, cupy: Any) -> None:
+    """`y = p(x=x).y` in a loop: one is held while the other is written."""
+    p, arrays = warm(device, cupy)
+    y = p(**arrays).y
+    y = p(**arrays).y
+    before = len(device.memory)
+    seen = set()
+    for k in range(7):
+        arrays["x"] = cupy.ndarray(device, values(k))
+        y = p(**arrays).y
+        seen.add(y.address)
+        np.testing.assert_array_equal(device.to_host(y), 2 * values(k) + values(1))
+    assert len(seen) == 2
+    assert len(device.memory) == before + 7  # the inputs
+
+
 def test_results_that_somebody_holds_stay(device: EmulatingDriver, cupy: Any) -> None:
     """By the results, by one of the arrays, by a reference that does not keep it alive, or by a list of a list."""
     p, arrays = warm(device, cupy)
@@ -188,7 +204,7 @@ def test_large_results_are_not_held(device: EmulatingDriver, cupy: Any, monkeypa
     for _ in range(3):
         called(p, device, **arrays)
     assert device.live == live
-    assert p.executable.lane_of_last().spare is None  # type: ignore[attr-defined]
+    assert not p.executable.lane_of_last().spares  # type: ignore[attr-defined]
 
 
 def test_results_of_another_stream_are_not_handed_out(device: EmulatingDriver, cupy: Any) -> None:
@@ -274,7 +290,7 @@ def test_tensors_of_pytorch(device: EmulatingDriver, cupy: Any, monkeypatch: pyt
     p = pl.compile(ONE, target="cuda")
     for _ in range(2):
         called(p, device, x=cupy.ndarray(device, values(0)))
-    bound: Any = p.bind({"x": cupy.ndarray(device, values(0))})
+    bound: Any = p.check({"x": cupy.ndarray(device, values(0))})
     bound.sources = (Tensor(device, values(0)),)
     monkeypatch.setitem(sys.modules, "torch", torch)
     again = Again.of(p.executable, bound, p.binder, p.results, lambda found: found)  # type: ignore[arg-type, return-value]
