@@ -52,6 +52,8 @@ class Clock:
 def run(keep: Callable[..., None], wanted: Sequence[Row], which: str) -> None:
     """The rows, one after the other; a row that fails is told at the end."""
     cp, torch = importlib.import_module("cupy"), importlib.import_module("torch")
+    # What is f32 is computed in f32 by everybody.
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     clock = Clock(cp)
     rate, product = _copy_rate(cp, clock), _product_rate(torch, clock)
     rows: dict[str, Any] = {}

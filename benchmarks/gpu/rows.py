@@ -240,6 +240,16 @@ def _blurs(channels: int) -> Callable[[Make], Work]:
     return make
 
 
+def _mobilenet(m: Make) -> Work:
+    """The whole network, weights bound once; f32 throughout, with no peer in tf32."""
+    import numpy as np
+    from models import mobilenet_v2
+    inputs = {k: m.cp.asarray(v) for k, v in mobilenet_v2.arrays(np.random.default_rng(0)).items()}
+    run = mobilenet_v2.by_torch(m.torch)
+    size = sum(x.nbytes for x in inputs.values()) + 4000
+    return Work(mobilenet_v2.program(), inputs, run, run, 1e-3, size, 2 * mobilenet_v2.multiplications(), captured=True)
+
+
 ROWS = (
     Row("relu6 f32 64 Mi", _relu6, "relu6"),
     Row("sobel+gamma f32 1x1080p", _edges(1), "sobel"),
@@ -253,6 +263,7 @@ ROWS = (
     Row("blurs 5x5 three in a chain f32 1080p, 1 channel", _blurs(1)),
     Row("blurs 5x5 three in a chain f32 1080p, 3 channels", _blurs(3)),
     Row("64 small nodes, 8 chains of 8, 256^2", _small),
+    Row("mobilenet_v2 f32 1x224x224", _mobilenet),
     Row("attention f16 4x16x4096x128", _attention(False), "attention"),
     Row("attention f16 4x16x4096x128 causal", _attention(True), "causal"),
     Row("matmul+bias+gelu f16 8192x4096x16384", _linear, "linear"),

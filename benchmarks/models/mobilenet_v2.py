@@ -103,6 +103,17 @@ def shapes(width: float = 1.0, classes: int = CLASSES) -> dict[str, tuple[int, .
     return out
 
 
+def multiplications(size: int = 224, width: float = 1.0, classes: int = CLASSES) -> int:
+    """Products of two numbers that one picture takes."""
+    side, total = {"img": size}, 0
+    for n in layers(width, classes):
+        here = -(-side[n.of] // n.stride) if n.kind != "pool" else 1
+        side[n.name] = here
+        each = {"stem": 27 * n.c_out, "linear": n.c_in * n.c_out, "depthwise": 9 * n.c_in}.get(n.kind, 0)
+        total += here * here * each
+    return total
+
+
 def program(size: int = 224, width: float = 1.0, dtype: str = "f32", batch: int = 1, classes: int = CLASSES) -> str:
     """The pipeline `@mobilenet_v2(%img, weights…) -> (%scores)`."""
     operands = [f"%img: tensor<{batch}x{size}x{size}x3x{dtype}, NHWC>"]

@@ -35,6 +35,7 @@ def test_mobilenet_is_the_network_of_the_paper() -> None:
     """3,504,872 parameters are commonly counted, with two for each of the 17,056 normalised channels, of which folding leaves one."""
     shapes = mobilenet_v2.shapes()
     assert sum(math.prod(s) for s in shapes.values()) == 3_504_872 - 17_056
+    assert mobilenet_v2.multiplications() == 300_774_272  # as counted for this network everywhere, "300 M"
     layers = list(mobilenet_v2.layers())
     assert sum(n.kind == "add" for n in layers) == 10
     assert sum(n.kind in ("stem", "linear", "depthwise") for n in layers) == 53
