@@ -26,7 +26,7 @@ class Clock:
     """Times one call on the device."""
 
     def __init__(self, cp: Any) -> None:
-        self.cp, self.flush = cp, cp.empty(256 << 20, cp.uint8)
+        self.cp, self.flush = cp, cp.empty(512 << 20, cp.uint8)
 
     def __call__(self, call: Callable[[], Any], flush: bool = True) -> float:
         """Milliseconds. What flushes the cache keeps the device busy while the call is handed over."""
