@@ -29,8 +29,8 @@ A kernel for a GPU (`Kernel.device` is `gpu`) is built by `gpu.py` for a grid of
 - `Kernel.team` says instead of it how many threads a block has for given sizes. A loop of kind `each` runs from 0 to the number of threads, turn t on thread t.
 - An `Alloc` in uniform statements that is not shared is each thread's own. Either all threads do the `Store`s to it, in uniform statements, or loops of
   kind `each` store to it and they alone read it: what a thread stored there it finds again in the next such loop.
-- `Fragment`, `Multiply`, `StoreFragment`, `Commit` and `Await` stand where a `Barrier` may, `CopyAsync` inside a `thread` loop. A kernel with fragments has exactly
-  `Tiles.threads` threads.
+- `Fragment`, `Multiply`, `StoreFragment`, `Commit` and `Await` stand where a `Barrier` may, `CopyAsync` inside a `thread` loop. A kernel with fragments has
+  exactly `Tiles.threads` threads.
 - A shared `Alloc` has a constant size. Between two barriers no element of a buffer or of shared memory is written by one thread and touched by another.
 """
 from __future__ import annotations
@@ -345,9 +345,9 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """How a product streams through shared memory (sm_90a). The threads of a block are a team of 128, which computes `m` times 64 rows by `n` columns at a time;
-    the emitter puts `teams` of them into one block of the device, which take turns to multiply, and threads that feed them: `stages` tiles of 64 terms of both
-    factors are there or on their way. `along`: whether neighbours in the memory of a factor are terms."""
+    """How a product streams through shared memory (sm_90a). The threads of a block are a team of 128, which computes `m` times 64 rows by `n` columns at a
+    time; the emitter puts `teams` of them into one block of the device, which take turns to multiply, and threads that feed them: `stages` tiles of 128 bytes
+    of terms of both factors are there or on their way. `along`: whether neighbours in the memory of a factor are terms."""
 
     factors: DType
     m: int
@@ -379,8 +379,8 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A factor as it lies in a buffer, from its first element on: elements along three axes, the fastest first, and how many lie from one place to the next along
-    the second and the third. What lies outside is zero. Of the first two axes one counts terms and one lines; the third is the batch."""
+    """A factor as it lies in a buffer, from its first element on: elements along three axes, the fastest first, and how many lie from one place to the next
+    along the second and the third. What lies outside is zero. Of the first two axes one counts terms and one lines; the third is the batch."""
 
     buffer: str
     sizes: tuple[Expr, Expr, Expr]
@@ -389,9 +389,9 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """Each thread of a team gets in its own scratch `sums`, of f32 and read by loops of kind `each` alone, the sums of its places (`Ring.place`) of a tile: of all
-    products of line `row + i` of the left factor and line `column + j` of the right one. `maps` are 32 i64 of memory for each block. Stands once in a kernel, in
-    the body of its `block` loop itself; what it says of the panels is known before that loop."""
+    """Each thread of a team gets in its own scratch `sums`, which loops of kind `each` alone read, the sums of its places (`Ring.place`) of a tile: of all
+    products of line `row + i` of the left factor and line `column + j` of the right one. `maps` are 32 i64 of memory for each block. Stands once in a
+    kernel, in the body of its `block` loop itself; what it says of the panels is known before that loop."""
 
     sums: str
     ring: Ring

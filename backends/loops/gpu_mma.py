@@ -131,6 +131,7 @@ class _Factor:
         t, each, threads = lo.op.tensors[read.tensor], 16 // self.dtype.bytes, nest.tiles.threads
         in_line = (self.depth if self.along else self.lines) // each
         chunks = self.lines * self.depth // each
+        assert chunks % threads == 0, "tiles are cut so that all threads copy alike"
         with nest.team.loop("t", i64(0), i64(threads), nonempty=True) as thread:
             for c in range(0, chunks, threads):
                 # Written out: all copies are begun one after the other, and what they have in common stands before the loop over tiles.
@@ -238,6 +239,7 @@ class _OnTensorCores(Tiled):
         """What is made of the sums, a part of them at a time."""
         e, way, tiles, x = self.e, self.way, self.tiles, self.x
         pitch = tiles.columns + SLACK
+        assert tiles.threads % tiles.columns == 0, "tiles are cut so that each thread has a column"
         slab = e.memory("slab")
         e.raw(form.Alloc(slab, tiles.sums, i64(tiles.slab * pitch), True))
         with e.loop("part", i64(0), i64(tiles.tiles[0]), nonempty=True) as part:
@@ -247,7 +249,7 @@ class _OnTensorCores(Tiled):
             with self.team.loop("t", i64(0), i64(tiles.threads), nonempty=True) as t:
                 column = e.op("rest", t, i64(tiles.columns))
                 c = e.op("+", first_column, column)
-                begin, step = e.op("quot", t, i64(tiles.columns)), i64(max(1, tiles.threads // tiles.columns))
+                begin, step = e.op("quot", t, i64(tiles.columns)), i64(tiles.threads // tiles.columns)
                 with e.when(e.op("<", c, self.across.total)), e.loop("line", begin, i64(tiles.slab), step) as line:
                     warp = e.op("*", e.op("quot", line, i64(16)), i64(16 * way.tiles[0]))
                     row = e.op("+", warp, e.op("+", e.op("*", part, i64(16)), e.op("rest", line, i64(16))))

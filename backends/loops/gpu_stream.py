@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import TRUE, Atom, i64, key_of
@@ -167,11 +168,12 @@ class _Stream(Tiled):
                 with self._unrolled("i", 2 * ring.m) as i:
                     r = e.op("+", top, e.op("+", e.op("*", e.op("quot", i, i64(2)), i64(64)), e.op("*", e.op("rest", i, i64(2)), i64(8))))
                     line = e.op("min", r, e.op("-", self.down.total, i64(1)))
-                    number = e.op("+", e.op("*", e.op("quot", i, i64(2)), i64(ring.n // 2)), e.op("+", e.op("*", j, i64(4)), e.op("*", e.op("rest", i, i64(2)), i64(2))))
+                    number = e.op("+", e.op("*", e.op("quot", i, i64(2)), i64(ring.n // 2)), e.op("*", e.op("rest", i, i64(2)), i64(2)))
+                    number = e.op("+", number, e.op("*", j, i64(4)))
                     inside = e.op("and", e.op("<", r, self.down.total), e.op("<", c, self.across.total))
                     self._two(sums, number, line, place, inside)
 
-    def _unrolled(self, hint: str, count: int):  # type: ignore[no-untyped-def]
+    def _unrolled(self, hint: str, count: int) -> AbstractContextManager[form.Ref]:
         return self.e.loop(hint, i64(0), i64(count), nonempty=True, unroll=True)
 
     def _two(self, sums: str, number: Atom, line: Atom, place: Atom, inside: Atom) -> None:

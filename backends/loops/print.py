@@ -20,7 +20,8 @@ def program_text(program: form.Program) -> str:
 def kernel_text(kernel: form.Kernel) -> str:
     """One kernel: its signature, then a statement a line."""
     params = [*(f"{b.kind} {_buffer(b)}" for b in kernel.buffers), *(f"{s}: i64" for s in kernel.symbols), *(f"{n}: {d}" for n, d in kernel.scalars)]
-    marks = (("exact", kernel.exact), ("fast_math", kernel.fast_math), ("gpu", kernel.device == "gpu"), ("resident", kernel.resident), (f"threads {kernel.threads}", kernel.threads),
+    marks = (("exact", kernel.exact), ("fast_math", kernel.fast_math), ("gpu", kernel.device == "gpu"), ("resident", kernel.resident),
+             (f"threads {kernel.threads}", kernel.threads),
              (f"team {expr_text(kernel.team)}" if kernel.team is not None else "", kernel.team is not None))
     words = "".join(f" {w}" for w, on in marks if on)
     return "\n".join([f"kernel {kernel.name}({', '.join(params)}){words} {{", *_block(kernel.body, 1), "}"])

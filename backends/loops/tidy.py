@@ -257,8 +257,8 @@ def _rebuilt(s: form.Stmt, held: dict[str, form.Expr], deep: dict[str, int], cou
     if isinstance(s, form.Fail):
         return form.Fail(s.site, tuple(_put(v, held) for v in s.values))
     if isinstance(s, form.Contract):
-        left, right = (form.Panel(p.buffer, _three(p.sizes, held), (_put(p.steps[0], held), _put(p.steps[1], held))) for p in (s.left, s.right))
-        return form.Contract(s.sums, s.ring, left, right, _put(s.terms, held), *_three((s.row, s.column, s.batch), held), s.maps)
+        a, b = (form.Panel(p.buffer, _three(p.sizes, held), (_put(p.steps[0], held), _put(p.steps[1], held))) for p in (s.left, s.right))
+        return form.Contract(s.sums, s.ring, a, b, _put(s.terms, held), *_three((s.row, s.column, s.batch), held), s.maps)
     if isinstance(s, form.Multiply):
         left, right = (form.Factor(f.buffer, _put(f.index, held), f.along, f.pitch) for f in (s.left, s.right))
         return form.Multiply(s.fragment, left, right, s.depth)

@@ -13,6 +13,7 @@ from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.tidy import blocks, exprs, refs, written
 from pipelink_ir.ir.dtypes import DType
 from tests.unit.loops.interpreter import UNSET, Failed, Machine, wrap
+from tests.unit.loops.matrices import Matrices, Statement
 
 THREADS = 32
 """Threads of a block where the kernel leaves it open."""
@@ -48,6 +49,7 @@ class GpuMachine(Machine):
         self.block_number, self.thread, self.epoch = 0, ALL, 0
         self.inner: set[str] = set()
         self.failed: str | None = None
+        self.matrices = Matrices()
         self.types: dict[str, DType] = {}
         self.names: dict[int, tuple[form.Expr, tuple[str, ...]]] = {}
 
@@ -71,6 +73,9 @@ class GpuMachine(Machine):
             self.epoch += 1
         elif isinstance(s, form.Combine):
             self.combine(s)
+        elif isinstance(s, Statement):
+            assert (self.thread == ALL) is not isinstance(s, form.CopyAsync)
+            self.matrices.run(self, s)
         elif isinstance(s, form.Fail):
             if self.failed is None:
                 self.failed = self.program.sites[s.site].message.format(*map(self.ev, s.values))
@@ -128,9 +133,10 @@ class GpuMachine(Machine):
     def blocks(self, s: form.For, turns: range) -> None:
         for i in reversed(turns):
             self.block_number, self.epoch, self.thread = i, 0, ALL
-            self.shared = {}
+            self.shared, self.matrices = {}, Matrices()
             self.env[s.var] = i
             self.block(s.body)
+            self.matrices.done()
 
     def share(self, s: form.For, turns: range) -> None:
         """The turns of a loop over threads, dealt out in no special way unless there is exactly one for each thread."""
@@ -237,6 +243,8 @@ def kept(body: form.Block, each: bool) -> frozenset[str]:
     for s in body:
         if each and isinstance(s, form.Store | form.Move):
             found.add(written(s))
+        if isinstance(s, form.Contract):
+            found.add(s.sums)
         for b in blocks(s):
             found |= kept(b, each or (isinstance(s, form.For) and s.kind == "each"))
     return frozenset(found - inner)

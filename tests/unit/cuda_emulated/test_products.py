@@ -1,0 +1,182 @@
+"""Products on tensor cores, played lane by lane with tiles of full size, against NumPy in f64; and that NVRTC takes them for every architecture."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pipelink_ir.backends.cuda import nvrtc
+from pipelink_ir.backends.cuda.emit import emit_program
+from pipelink_ir.backends.cuda.emulate import kernels
+from pipelink_ir.backends.cuda.emulate.executable import Options, load
+from pipelink_ir.backends.cuda.emulate.library import EmulationFault, Text, compile_text
+from pipelink_ir.backends.loops.gpu import build_gpu
+from pipelink_ir.grammar import parse
+from pipelink_ir.ir.targets import Arch, parse_arch
+from pipelink_ir.passes.infer.operator import typed_operator
+from pipelink_ir.passes.scheduling import streams
+from pipelink_ir.runtime.compile import read
+from tests.emulated import lowered
+
+RNG = np.random.default_rng(23)
+HOPPER = Arch("cuda", 90, "a")
+NAMES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8, "u8": np.uint8}
+Array = np.ndarray[Any, Any]
+
+
+def array(dtype: str, *shape: int) -> Array:
+    if dtype in ("i8", "u8"):
+        info = np.iinfo(NAMES[dtype])
+        return RNG.integers(info.min, info.max, shape, endpoint=True).astype(NAMES[dtype])
+    return RNG.normal(size=shape).astype(NAMES[dtype])
+
+
+def text_of(left: str, right: str, out: str, value: str, more: str = "", args: str = "%x, %w") -> str:
+    signature = f"(%x: tensor<{left}>, %w: tensor<{right}>{more}) -> (%y: tensor<{out}>)"
+    return f"op @mm{signature} {{ compute {{ {value} }} }}\npipeline @main{signature} {{\n  %y = @mm({args})\n}}\n"
+
+
+def run(text: str, arch: Arch | None = None, **arrays: Array) -> Array:
+    module = lowered(read(text))
+    assert module is not None
+    out: Array = np.asarray(load(module, "main", Options(arch=arch))(arrays)["y"])
+    return out
+
+
+def close(got: Array, want: Array, digits: float) -> None:
+    np.testing.assert_allclose(got.astype(np.float64), want, rtol=digits, atol=digits * np.abs(want[np.isfinite(want)]).max(initial=1.0))
+
+
+# -------------------------------------------------------------------------------------------------------------------- mma.sync
+
+
+@pytest.mark.parametrize(("left", "right"), [("f16", "f16"), ("bf16", "bf16"), ("i8", "i8"), ("u8", "i8"), ("i8", "u8"), ("u8", "u8")])
+@pytest.mark.parametrize(("x", "w"), [("ik", "kj"), ("ki", "jk")])
+def test_dtypes_and_transposes(left: str, right: str, x: str, w: str) -> None:
+    sizes = {"i": ("M", 130), "j": ("N", 136), "k": ("K", 72)}
+    a, b = array(left, *(sizes[c][1] for c in x)), array(right, *(sizes[c][1] for c in w))
+    first, second = ("x".join(sizes[c][0] for c in names) for names in (x, w))
+    out = "i32" if left in ("i8", "u8") else "f32"
+    got = run(text_of(f"{first}x{left}", f"{second}x{right}", f"MxNx{out}", f"%y[i, j] = sum[k < K](%x[{', '.join(x)}] * %w[{', '.join(w)}])"), x=a, w=b)
+    close(got, np.einsum(f"{x},{w}->ij", a.astype(np.float64), b.astype(np.float64)), 0 if out == "i32" else 1e-6)
+
+
+@pytest.mark.parametrize("shape", [(1, 129, 17), (129, 17, 7), (17, 1, 129), (7, 7, 1), (1, 1, 1), (64, 256, 8), (0, 5, 3), (3, 0, 5)])
+def test_odd_sizes(shape: tuple[int, int, int]) -> None:
+    m, k, n = shape
+    x, w = array("f16", m, k), array("f16", k, n)
+    got = run(text_of("MxKxf16", "KxNxf16", "MxNxf32", "%y[i, j] = sum[k < K](%x[i, k] * %w[k, j])"), x=x, w=w)
+    close(got, x.astype(np.float64) @ w.astype(np.float64), 1e-6)
+
+
+def test_small_products_of_known_size_have_small_tiles() -> None:
+    x, w = array("f16", 70, 100), array("f16", 100, 72)
+    text = text_of("70x100xf16", "100x72xf16", "70x72xf16", "%y[i, j] = sum[k < 100](%x[i, k] * %w[k, j])")
+    assert kernels.units_of([lowered(read(text)).operators[0]])[0].program.kernels[0].threads == 128  # type: ignore[union-attr]
+    close(run(text, x=x, w=w), x.astype(np.float64) @ w.astype(np.float64), 1e-3)
+
+
+def test_batches_biases_and_what_follows() -> None:
+    x, w, b = array("bf16", 2, 130, 40), array("bf16", 2, 40, 24), array("bf16", 24)
+    text = text_of("BxMxKxbf16", "BxKxNxbf16", "BxMxNxf32",
+                   "%s[b, i, j] = sum[k < K](%x[b, i, k] * %w[b, k, j]) + %c[j]  %y[b, i, j] = 0.5 * %s[b, i, j] * (1 + erf(0.70710678 * %s[b, i, j]))",
+                   ", %c: tensor<Nxbf16>", "%x, %w, %c")
+    from math import erf
+    s = np.einsum("bik,bkj->bij", x.astype(np.float64), w.astype(np.float64)) + b.astype(np.float64)
+    close(run(text, x=x, w=w, c=b), 0.5 * s * (1 + np.vectorize(erf)(0.70710678 * s)), 1e-6)
+
+
+def test_a_convolution() -> None:
+    x, w = array("f16", 2, 6, 5, 16), array("f16", 3, 3, 16, 24)
+    text = text_of("NxHxWxCxf16", "3x3xCxOxf16", "NxHxWxOxf32",
+                   "%y[n, h, w, o] = sum[i < 3, j < 3, c < C](%x[n, h + i - 1, w + j - 1, c] * %w[i, j, c, o])").replace(
+                       "compute", "memory { %x { border = [none, constant(0), constant(0), none] } } compute", 1)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    want = sum(np.einsum("nhwc,co->nhwo", padded[:, i:i + 6, j:j + 5], w[i, j].astype(np.float64)) for i in range(3) for j in range(3))
+    close(run(text, x=x, w=w), np.asarray(want), 1e-6)
+
+
+def test_not_a_number_and_infinity() -> None:
+    x, w = array("f16", 33, 40), array("f16", 40, 24)
+    x[3, 5], w[7, 2], x[11, 0] = np.nan, np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        want = x.astype(np.float64) @ w.astype(np.float64)
+    close(run(text_of("MxKxf16", "KxNxf16", "MxNxf32", "%y[i, j] = sum[k < K](%x[i, k] * %w[k, j])"), x=x, w=w), want, 1e-5)
+
+
+# --------------------------------------------------------------------------------------------------------------------- streams
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Products stream however small they are."""
+    monkeypatch.setattr(streams, "ENOUGH", 1)
+    monkeypatch.setattr(streams, "DEEP", 1)
+    yield
+    assert any(k.endswith(".otherwise") for k in kernels.COUNT.kernels)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(("left", "right", "out", "names", "shapes"), [
+    ("MxKxf16", "KxNxf16", "MxNxf16", "ik,kj->ij", ((257, 40), (40, 200))), ("KxMxbf16", "NxKxbf16", "MxNxf32", "ki,jk->ij", ((24, 136), (200, 24))),
+    ("BxMxKxf16", "BxKxNxf16", "BxMxNxf32", "bik,bkj->bij", ((2, 65, 24), (2, 24, 64))), ("BxMxKxf16", "KxNxf16", "BxMxNxf32", "bik,kj->bij", ((2, 65, 24), (24, 64))),
+    ("MxBxKxf16", "BxNxKxf16", "MxBxNxf32", "ibk,bjk->ibj", ((65, 2, 24), (2, 64, 24))), ("MxKxf16", "KxNxf16", "MxNxf32", "ik,kj->ij", ((64, 9), (9, 65)))])
+def test_products_that_stream(left: str, right: str, out: str, names: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    x, w = (array(t.rpartition("x")[2], *shape) for t, shape in zip((left, right), shapes, strict=True))
+    first, second = names.split("->")[0].split(",")
+    value = f"%y[{', '.join(names.split('->')[1])}] = sum[k < K](%x[{', '.join(first)}] * %w[{', '.join(second)}])"
+    want = np.einsum(names, x.astype(np.float64), w.astype(np.float64))
+    close(run(text_of(left, right, out, value), HOPPER, x=x, w=w), want, 1e-3 if out.endswith("xf16") else 1e-6)
+
+
+# ------------------------------------------------------------------------------------------------------------------- the machine
+
+
+COPIES = """#define PIPELINK_FRAGMENTS 1
+#include "pipelink.cuh"
+extern "C" __global__ void late(const int* x, int* y) {
+  alignas(16) __shared__ int s[128];
+  pipelink::copy_async(&s[4 * threadIdx.x], &x[4 * threadIdx.x], true);
+  pipelink::copies_commit();
+  %s
+  y[threadIdx.x] = s[4 * threadIdx.x];
+}
+"""
+
+
+@pytest.mark.parametrize(("between", "why"), [("pipelink::copies_await<0>();", None), ("", "nobody has written"), ("pipelink::copies_await<1>();", "nobody has")])
+def test_copies_arrive_when_they_are_waited_for(between: str, why: str | None) -> None:
+    from pipelink_ir.backends.cuda.emulate.library import Region
+    library = compile_text(Text(COPIES % between, ("late",)))
+    x, y = np.arange(128, dtype=np.int32), np.zeros(32, np.int32)
+    slots = np.array([x.ctypes.data, y.ctypes.data], np.uint64)
+    places = [slots.ctypes.data + 8 * n for n in range(2)]
+    regions = [Region("x", x.ctypes.data, x.nbytes, 4, False), Region("y", y.ctypes.data, y.nbytes, 4)]
+    if why is None:
+        library.launch("late", (1,), (32,), 0, places, regions)
+        np.testing.assert_array_equal(y, x[::4])
+    else:
+        with pytest.raises(EmulationFault, match=why):
+            library.launch("late", (1,), (32,), 0, places, regions)
+
+
+# ----------------------------------------------------------------------------------------------------------------------- NVRTC
+
+
+@pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
+@pytest.mark.parametrize(("dtype", "arch"), [("f16", "sm_75"), ("f16", "sm_80"), ("bf16", "sm_86"), ("i8", "sm_89"), ("f16", "sm_90"), ("f16", "sm_90a"),
+                                             ("bf16", "sm_90a"), ("i8", "sm_90a"), ("bf16", "sm_100"), ("f16", "sm_120"), ("bf16", "sm_75")])
+def test_nvrtc_takes_them_without_spills(dtype: str, arch: str) -> None:
+    out = "i32" if dtype == "i8" else "f32"
+    text = f"op @mm(%x: tensor<MxKx{dtype}>, %w: tensor<KxNx{dtype}>) -> (%y: tensor<MxNx{out}>) {{ compute {{ %y[i, j] = sum[k < K](%x[i, k] * %w[k, j]) }} }}"
+    op = parse(text, "test.plir").operators[0]
+    target = parse_arch(arch)
+    assert target is not None
+    code = emit_program(build_gpu(typed_operator(op), target), op)
+    binary = nvrtc.compile_source(nvrtc.Source(code.text, "kernels.cu"), target)
+    assert [u.spill_stores for u in binary.usage.values()] == [0] * len(code.kernels)
+    for word, there in (("mma.sync", arch != "sm_75" or dtype == "f16"), ("cp.async.c", arch != "sm_75"), ("wgmma", arch == "sm_90a" and dtype != "i8")):
+        assert (word in binary.ptx) == there, word
