@@ -69,10 +69,10 @@ class _Check:
     def __init__(self, pipeline: Pipeline, arena: Any, report: Report) -> None:
         self.pipeline, self.arena, self.report = pipeline, arena, report
 
-    def _error(self, message: str, help: str, field: str, expected: str, got: str, notes: tuple[Note, ...] = ()) -> None:
+    def _error(self, message: str, help: str, expected: str, got: str, notes: tuple[Note, ...] = ()) -> None:
         origin = here()
         where = (Note("the call is here", origin.span()),) if origin else ()
-        self.report.error("arena", self.pipeline.name_span, message, (*notes, *where), help, About(field, self.pipeline.name, "arena", expected, got))
+        self.report.error("arena", self.pipeline.name_span, message, (*notes, *where), help, About("arena", self.pipeline.name, "arena", expected, got))
 
     def view(self, device: str, size: int, align: int) -> TensorView | None:
         """The arena as memory; None after an error."""
@@ -81,22 +81,22 @@ class _Check:
                 raise Unreadable("input", "it is no array", "", type(self.arena).__name__)
             view = read(self.arena)
         except Unreadable as fault:
-            self._error(f"the arena is no memory that can be used: {fault.message}", f"give an array of {size} bytes", "input", "an array", fault.got)
+            self._error(f"the arena is no memory that can be used: {fault.message}", f"give an array of {size} bytes", "an array", fault.got)
             return None
         have = view.dtype.bytes
         for n in view.shape:
             have *= n
         if view.device != device:
-            self._error(f"the arena is on {view.device}, but '@{self.pipeline.name}' runs on {device}", f"give memory of {device}", "device", device,
+            self._error(f"the arena is on {view.device}, but '@{self.pipeline.name}' runs on {device}", f"give memory of {device}", device,
                         view.device)
         elif view.readonly:
-            self._error("the arena is read-only", "give an array that may be written", "inplace", "memory that may be written", "read-only memory")
+            self._error("the arena is read-only", "give an array that may be written", "memory that may be written", "read-only memory")
         elif view.contiguity != "dense":
-            self._error("the arena has gaps", "give a dense array", "contiguity", "dense", view.contiguity)
+            self._error("the arena has gaps", "give a dense array", "dense", view.contiguity)
         elif have < size:
-            self._error(f"the arena has {have} bytes, and {size} are needed", "ask 'arena_bytes' with the shapes of the call", "shape", str(size), str(have))
+            self._error(f"the arena has {have} bytes, and {size} are needed", "ask 'arena_bytes' with the shapes of the call", str(size), str(have))
         elif size and view.address % align:
-            self._error(f"the arena begins at {view.address:#x}, which is no multiple of {align}", f"begin at a multiple of {align}", "align", str(align),
+            self._error(f"the arena begins at {view.address:#x}, which is no multiple of {align}", f"begin at a multiple of {align}", str(align),
                         str(view.address & -view.address))
         else:
             return view
@@ -105,5 +105,5 @@ class _Check:
     def apart(self, arena: TensorView, other: TensorView, what: str, operand: Operand) -> None:
         """Refuse memory that somebody else uses."""
         if arena.device == other.device and share(arena, other):
-            self._error(f"the arena overlaps {what}", "give it memory of its own", "inplace", "memory of its own", f"memory of '%{operand.name}'",
+            self._error(f"the arena overlaps {what}", "give it memory of its own", "memory of its own", f"memory of '%{operand.name}'",
                         (Note(f"'%{operand.name}'", operand.span),))

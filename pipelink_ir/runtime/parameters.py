@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
 from pipelink_ir.ir.dtypes import DTYPES, DType, from_numpy
-from pipelink_ir.ir.nodes import Module, Operand
+from pipelink_ir.ir.nodes import Module, Operand, Pipeline
 from pipelink_ir.passes.manager import parse_passes, run_passes
 from pipelink_ir.passes.parameters import Split, once_name, params_alone, split
 from pipelink_ir.runtime.matching import stop
@@ -101,14 +101,13 @@ def bound_pipeline(whole: Compiled, params: Mapping[str, Any], copies: str | Non
     """The pipeline with its parameters bound. Raises `ExecutionError` for arrays that do not match."""
     _check_names(whole, params)
     parts = _parts(whole)
-    first = _compiled(whole, parts.once, once_name(whole.pipeline.name), params_alone(_pipeline(whole.contracts, whole.pipeline.name)))
-    checked = first.check(dict(params), None, copies)
+    checked = _asking(whole).check(dict(params), None, copies)
     host = getattr(checked, "host", ()) if whole.target.device is not None else ()
     held = {n: _resident(whole, checked, k) if k in host else checked.sources[k] for k, n in enumerate(checked.names)}
-    kept = _computed(first, held, parts) if parts.once is not None else {}
+    kept = _computed(whole, parts.once, held, parts.made) if parts.once is not None else {}
     contracts = _pipeline(whole.contracts, whole.pipeline.name)
     made = [o for o in _pipeline(parts.rest, whole.pipeline.name).inputs if o.name in kept]
-    rest = _compiled(whole, parts.rest, whole.pipeline.name, replace(contracts, params=(*contracts.params, *made)))
+    rest = _compiled(whole, parts.rest, whole.pipeline.name, _with(whole.contracts, replace(contracts, params=(*contracts.params, *made))))
     if len(host) == len(held):
         # Results go where the arrays of the call are: those that were moved here do not count.
         rest.resident = frozenset((*held, *kept)) if whole.target.device is not None else frozenset()
@@ -116,7 +115,7 @@ def bound_pipeline(whole: Compiled, params: Mapping[str, Any], copies: str | Non
     return BoundPipeline(whole, rest, held, kept)
 
 
-def _pipeline(module: Module, name: str) -> Any:
+def _pipeline(module: Module, name: str) -> Pipeline:
     return next(p for p in module.pipelines if p.name == name)
 
 
@@ -156,27 +155,37 @@ def _parts(whole: Compiled) -> Split:
     return split(module, whole.pipeline.name)
 
 
-def _compiled(whole: Compiled, module: Module | None, name: str, contract: Any) -> Compiled:
-    """One of the two pipelines, through the passes that are left. `contract` is the pipeline whose readers say what is asked of its inputs."""
+def _with(module: Module, p: Pipeline) -> Module:
+    """A module with this pipeline alone."""
+    return replace(module, items=(*(i for i in module.items if not isinstance(i, Pipeline)), p))
+
+
+def _asking(whole: Compiled) -> Compiled:
+    """What checks the arrays of parameters: the contracts of the whole program, as far as they speak of these."""
+    from pipelink_ir.runtime.compile import Compiled
+    p = params_alone(_pipeline(whole.contracts, whole.pipeline.name))
+    contracts = _with(whole.contracts, p)
+    return Compiled(contracts, p, whole.target, (), False, whole.passes, contracts, whole.settings)
+
+
+def _compiled(whole: Compiled, module: Module, name: str, contracts: Module) -> Compiled:
+    """One of the two pipelines, through the passes that are left."""
     from pipelink_ir.runtime.compile import Compiled
     steps = parse_passes(whole.passes)
     names = [s.name for s in steps]
     at = next((names.index(n) for n in LAST_BEFORE if n in names), -1)
-    contracts = replace(whole.contracts, items=(*(i for i in whole.contracts.items if i is not _pipeline(whole.contracts, whole.pipeline.name)), contract))
-    if module is None:
-        # Nothing to compute: the arrays are checked all the same.
-        return Compiled(contracts, contract, whole.target, (), False, whole.passes, contracts, whole.settings)
     report = Report()
     module = run_passes(module, [s for s in steps[at + 1:] if s.name not in ("resolve", "infer-types", "check-contracts", "flatten")], report)
     return Compiled(module, _pipeline(module, name), whole.target, report.diagnostics, whole.float64, whole.passes, contracts, whole.settings)
 
 
-def _computed(first: Compiled, held: Mapping[str, Any], parts: Split) -> dict[str, Any]:
+def _computed(whole: Compiled, module: Module, held: Mapping[str, Any], made: Mapping[str, str]) -> dict[str, Any]:
     """What depends on parameters alone, by the names of the inputs that it becomes."""
+    first = _compiled(whole, module, once_name(whole.pipeline.name), module)
     bound = first.check(held)
     device = first.target.device is not None and not first.settings.check_values
     results = first.start(bound).wait() if device else first.run(bound)
-    return {parts.made[n]: _usable(first, a) for n, a in results.items()}
+    return {made[n]: _usable(first, a) for n, a in results.items()}
 
 
 def _resident(whole: Compiled, checked: Any, number: int) -> Any:
