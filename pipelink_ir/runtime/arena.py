@@ -52,7 +52,7 @@ def _shape(operand: Operand, given: Mapping[str, Any], report: Report) -> tuple[
 
 def check_arena(binder: Binder, device: str, arena: Any, need: tuple[int, int], bound: Bound, given: Mapping[str, Given] | None) -> int:
     """Where the arena begins. `need` is how many bytes it has to have, and what it has to begin at a multiple of. Raises `ExecutionError`."""
-    check = _Check(binder.pipeline, arena, Report())
+    check = _Check(binder, arena, Report())
     view = check.view(device, *need)
     if view is not None:
         for number, operand in enumerate(binder.pipeline.inputs):
@@ -66,8 +66,8 @@ def check_arena(binder: Binder, device: str, arena: Any, need: tuple[int, int], 
 
 
 class _Check:
-    def __init__(self, pipeline: Pipeline, arena: Any, report: Report) -> None:
-        self.pipeline, self.arena, self.report = pipeline, arena, report
+    def __init__(self, binder: Binder, arena: Any, report: Report) -> None:
+        self.binder, self.pipeline, self.arena, self.report = binder, binder.pipeline, arena, report
 
     def _error(self, message: str, help: str, expected: str, got: str, notes: tuple[Note, ...] = ()) -> None:
         origin = here()
@@ -79,7 +79,7 @@ class _Check:
         try:
             if isinstance(self.arena, list | tuple | int | float):
                 raise Unreadable("input", "it is no array", "", type(self.arena).__name__)
-            view = read(self.arena)
+            view = self._read()
         except Unreadable as fault:
             self._error(f"the arena is no memory that can be used: {fault.message}", f"give an array of {size} bytes", "an array", fault.got)
             return None
@@ -101,6 +101,15 @@ class _Check:
         else:
             return view
         return None
+
+    def _read(self) -> TensorView:
+        driver = getattr(self.binder, "driver", None)
+        if driver is not None:
+            from pipelink_ir.runtime.device_bind import read_device
+            found = read_device(self.arena, driver, self.binder.index, {})  # type: ignore[attr-defined]
+            if found is not None:
+                return found
+        return read(self.arena)
 
     def apart(self, arena: TensorView, other: TensorView, what: str, operand: Operand) -> None:
         """Refuse memory that somebody else uses."""

@@ -101,8 +101,8 @@ def hazards(p: Pipeline) -> list[str]:
                     out.append(f"node {i} may read '%{edge}' before it is there")
                 for m, names in enumerate(writes):
                     for other in names:
-                        a, b, e = where.get(other, ("", 0, 0))
-                        if other == edge or m == made or a != arena or b >= end or begin >= e:
+                        place, first, last = where.get(other, ("", 0, 0))
+                        if other == edge or m == made or place != arena or first >= end or begin >= last:
                             continue
                         if not after[made][m] and not after[m][i] and not (m == i and edge in reads):
                             out.append(f"node {m} may write '%{other}' over '%{edge}' before node {i} is done")
@@ -143,11 +143,19 @@ def worked_out(text: str, x: Any) -> dict[str, Any]:
         op, _, rest = right.strip().partition("(")
         args = [values[a.strip().lstrip("%")] for a in rest.rstrip(")").split(",")] if rest else [values[op.lstrip("%")]]
         a, b = args[0], args[-1]
-        values |= dict(zip(names, {
-            "@u": lambda a=a, b=b: [a + 1], "@v": lambda a=a, b=b: [3 * a - 1], "@s": lambda a=a, b=b: [np.roll(a, -1) + a], "@j": lambda a=a, b=b: [a + 2 * b],
-            "@two": lambda a=a, b=b: [a - b, b + 1], "@cat": lambda a=a, b=b: [np.concatenate([a, b])],
-            "@half": lambda a=a, b=b: [a[:len(a) // 2] + a[len(a) // 2:]]}.get(op, lambda a=a, b=b: [a])(), strict=True))
+        values |= dict(zip(names, computed(op, a, b), strict=True))
     return values
+
+
+def computed(op: str, a: Any, b: Any) -> list[Any]:
+    """One operator by NumPy."""
+    if op == "@two":
+        return [a - b, b + 1]
+    if op == "@cat":
+        return [np.concatenate([a, b])]
+    n = len(a) // 2
+    return [{"@u": a + 1, "@v": 3 * a - 1, "@s": np.roll(a, -1) + a, "@half": a[:n] + a[n:2 * n]}[op] if op in ("@u", "@v", "@s", "@half") else
+            a + 2 * b if op == "@j" else a]
 
 
 @pytest.mark.parametrize("seed", range(60))

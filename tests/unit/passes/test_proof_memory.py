@@ -6,9 +6,9 @@ import pytest
 from pipelink_ir.grammar import parse
 from pipelink_ir.ir.diagnostics import InternalError, ProgramError, Report
 from pipelink_ir.ir.nodes import Node, Section
-from pipelink_ir.passes.manager import parse_passes, run_passes
+from pipelink_ir.passes.manager import NoOptions, parse_passes, run_passes
 from pipelink_ir.passes.proof.memory import MemoryProof, happens_before
-from pipelink_ir.passes.verify_plan import NoOptions, verify_plan
+from pipelink_ir.passes.verify_plan import verify_plan
 
 OPS = """
 op @u(%a: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { compute { %y[n] = %a[n] + 1 } }
