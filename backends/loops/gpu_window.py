@@ -82,9 +82,13 @@ class _Runs(Nest):
         if self.down is not None and w.rows > 1:
             conds.append(e.op("<=", e.op("+", first, i64(w.rows)), self.down.n))
         cond = e.all_of(conds)
-        if isinstance(cond, form.Const):
+        if isinstance(cond, form.Const) and cond.value:
             for s in whole.stmts:
                 e.raw(s)
+            return
+        if isinstance(cond, form.Const):
+            # Sizes that are known and no whole number of runs.
+            self._looped(fixed, run, runs, first)
             return
         with e.frame("lazy") as rest:
             self._looped(fixed, run, runs, first)
