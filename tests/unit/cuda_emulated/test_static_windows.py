@@ -18,7 +18,7 @@ pipeline @p(%x: tensor<{shape}xf32, NHWC>, %k: tensor<3x3x{channels}xf32>) -> (%
 """
 
 
-@pytest.mark.parametrize("target", EMULATED)
+@pytest.mark.parametrize("target", [EMULATED])
 @pytest.mark.parametrize("shape", [(1, 5, 5, 8), (2, 3, 9, 4), (1, 9, 7, 3), (1, 8, 8, 4), (1, 4, 1, 16), (1, 1, 13, 2)])
 def test_depthwise(target: str, shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(sum(shape))
