@@ -6,6 +6,7 @@ bounded by the host (`geometry.py`) and computed plainly.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import frexp
 
 from pipelink_ir.backends.cuda.bounds import LIMIT, Bounds, exact, full
 from pipelink_ir.backends.cuda.kinds import C_TYPES, Kinds
@@ -23,6 +24,9 @@ _TERNARY = 2
 _WRAPPING = {"+": "add", "-": "sub", "*": "mul", "neg": "neg"}
 _INEXACT = {"/": "div", "sqrt": "sqrt", "exp": "exp"}
 """What `exact` or `fast_math` spells otherwise."""
+
+_SMALL_POWER = 0.8
+_MODERATE = 1e30
 
 Text = tuple[str, int]
 """C++ and its precedence."""
@@ -129,6 +133,8 @@ class Expressions:
             return self._minus(x.args[0])
         if x.fn in _INEXACT:
             return self._inexact(x)
+        if x.fn == "pow" and isinstance(x.args[1], Const) and x.dtype is F32 and 0 < abs(x.args[1].value) <= _SMALL_POWER:
+            return self._call(f"pl::pow_small<{str(self._is_unit(x.args[0])).lower()}>", x.args)
         if x.fn in _INFIX:
             return self._infix(x)
         return self._call(f"pl::{x.fn}", x.args)
@@ -169,7 +175,20 @@ class Expressions:
             return self._call(f"pl::exact_{_INEXACT[x.fn]}", x.args)
         if self.kernel.fast_math:
             return self._call(f"pl::fast_{_INEXACT[x.fn]}", x.args)
+        if x.fn == "/" and _plain_divisor(x.args[1]):
+            return self._call("pl::div_by", x.args)
         return self._infix(x) if x.fn == "/" else self._call(f"pl::{x.fn}", x.args)
+
+    def _is_unit(self, x: Expr) -> bool:
+        """Whether a float was clamped to numbers from 0 to some moderate one."""
+        limits: dict[str, float] = {}
+        while True:
+            if isinstance(x, Ref) and x.name in self.kinds.lets:
+                x = self.kinds.lets[x.name]
+            if not isinstance(x, Op) or x.fn not in ("min", "max") or not isinstance(x.args[1], Const):
+                return limits.get("max", -1.0) >= 0.0 and limits.get("min", 1e31) <= _MODERATE and limits["min"] >= limits["max"]
+            limits.setdefault(x.fn, float(x.args[1].value))
+            x = x.args[0]
 
     def _integer(self, x: Op) -> Text:
         if self.kinds.of(x) == "index":
@@ -230,6 +249,11 @@ class Expressions:
         if value.dtype is memory or (memory is BOOL and value.dtype is BOOL):
             return self.data(value)
         return f"{memory_type(memory)}({self.data(value)})"
+
+
+def _plain_divisor(x: Expr) -> bool:
+    """A number by which f32 are divided as by its reciprocal; by a power of two compilers do so themselves."""
+    return isinstance(x, Const) and x.dtype is F32 and 1 / _MODERATE < abs(x.value) < _MODERATE and abs(frexp(x.value)[0]) != 0.5
 
 
 def _negated(x: Expr) -> Expr | None:

@@ -49,12 +49,14 @@ _I32 = (-(1 << 31), (1 << 31) - 1)
 class Geometry:
     """One launch. `turns` of the outermost loop, for one thread or one block each as `KernelCode.per` says (None: only the data tell; 0: nothing to launch).
     `shared_bytes` are asked for at the launch; where the device has not so much, a block needs as many of `scratch` (parameter `block_bytes`, else 0).
-    `thread_bytes` of `scratch` are needed for each thread of the grid. Scratch is laid out as: blocks x `block_bytes`, then threads x `thread_bytes`."""
+    `thread_bytes` of `scratch` are needed for each thread of the grid. Scratch is laid out as: blocks x `block_bytes`, then threads x `thread_bytes`.
+    `checks`: with these sizes the kernel may record a failure."""
 
     turns: int | None
     wide: bool
     shared_bytes: int
     thread_bytes: int
+    checks: bool = False
 
 
 def geometry(code: KernelCode, symbols: Mapping[str, int]) -> Geometry:
@@ -63,7 +65,7 @@ def geometry(code: KernelCode, symbols: Mapping[str, int]) -> Geometry:
     walk.fits = all(_I32[0] <= symbols[s] <= _I32[1] for s in code.kernel.symbols)
     walk.block(code.kernel.body)
     turns = 1 if code.per == "once" else walk.turns
-    return Geometry(turns, not walk.fits, _total(code.shared, walk.bounds), _total(code.private, walk.bounds))
+    return Geometry(turns, not walk.fits, _total(code.shared, walk.bounds), _total(code.private, walk.bounds), walk.checks)
 
 
 def _total(spaces: tuple[Space, ...], bounds: Bounds) -> int:
@@ -78,6 +80,7 @@ class _Walk:
     fits: bool = True
     turns: int | None = 0
     kind: str = ""
+    checks: bool = False
 
     def block(self, body: Block) -> None:
         for s in body:
@@ -94,6 +97,8 @@ class _Walk:
             if known is not True:
                 self.block(s.other)
         else:
+            # Memory of a size that only the data tell may not be there.
+            self.checks = self.checks or isinstance(s, Fail) or (isinstance(s, Alloc) and not isinstance(s.size, Const))
             for x in _values(s):
                 self._check(x)
             if isinstance(s, Let) and not s.value.dtype.is_float:

@@ -121,7 +121,7 @@ class Kernels:
         each = block_bytes + threads * shape.thread_bytes
         if each and blocks * each > SCRATCH:
             blocks = max(1, SCRATCH // each)
-        return Launch(function, (max(1, blocks), 1, 1), (threads, 1, 1), shared, block_bytes, shape.thread_bytes)
+        return Launch(function, (max(1, blocks), 1, 1), (threads, 1, 1), shared, block_bytes, shape.thread_bytes, shape.checks)
 
 
 def threads_of(code: KernelCode, shape: Geometry, function: Function, facts: DeviceFacts, sizes: Mapping[str, int]) -> int:

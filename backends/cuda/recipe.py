@@ -160,7 +160,9 @@ class RecipeMaker:
         status = first + len(kernel.scalars)
         out = []
         for p in code.parameters:
-            if p.kind == "status":
+            if p.kind == "status" and not launch.checks:
+                out.append(self._word())
+            elif p.kind == "status":
                 self.in_status.append((status, len(self.out.checked)))
                 self.out.checked.append(number)
                 out.append(status)

@@ -27,6 +27,8 @@ class TargetFacts:
     """Bytes of shared memory that a kernel may declare; more is asked for at the launch."""
     parameter_bytes: int
     """Bytes of parameters that a kernel may have."""
+    bounds_blocks: bool = False
+    """Whether behind the number of threads may stand how many blocks a multiprocessor should hold."""
     vectors: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """The type that loads several neighbours at once, by element and number."""
 
@@ -48,7 +50,7 @@ CUDA = TargetFacts(
         "PL_DYN_SHARED(T, name)": "extern __shared__ __align__(16) T name[]",
     }),
     kernel='extern "C" __global__ void __launch_bounds__({threads})', restrict="__restrict__", shared="__shared__", barrier="__syncthreads();",
-    lanes=32, max_threads=1024, static_shared=48 << 10, parameter_bytes=4096, vectors=_VECTORS)
+    lanes=32, max_threads=1024, static_shared=48 << 10, parameter_bytes=4096, bounds_blocks=True, vectors=_VECTORS)
 
 HIP = TargetFacts(
     name="HIP", extension="hip", head=("#include <hip/hip_runtime.h>",),

@@ -69,7 +69,7 @@ def _mma(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 
 def _turn(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     assert isinstance(k.way, Turn)
-    return turn_body(op, plan, sites, k.jobs[0], k.way, k.chosen), 0
+    return turn_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
 
 
 def _nest(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:

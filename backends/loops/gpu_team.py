@@ -65,6 +65,13 @@ class Team:
             self.alone.append(self.e.frames[-1])
             yield i
 
+    @contextmanager
+    def each(self, hint: str, threads: int) -> Iterator[form.Ref]:
+        """The work of each thread of a block that has exactly so many."""
+        with self.e.loop(hint, i64(0), i64(threads), kind="each", nonempty=True) as i:
+            self.alone.append(self.e.frames[-1])
+            yield i
+
     def uniform(self) -> bool:
         """Whether what is written now is run by all threads alike."""
         return not any(f is g for f in self.e.frames for g in self.alone)

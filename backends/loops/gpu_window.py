@@ -32,6 +32,7 @@ def window_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, window: W
     """The kernel of runs, still open."""
     lo = Lowering(op, plan, sites, frozenset((job[0].name,)), chosen)
     _Runs(lo, [job], window).write()
+    lo.fit = window.fit
     return lo
 
 

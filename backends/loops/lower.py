@@ -107,6 +107,8 @@ class Lowering:
         """In a kernel of blocks: writes a reduction, or sorts candidates, with all threads of the block; None where it cannot."""
         self.team_size: tuple[int, form.Expr] | None = None
         """How many threads a block has at most, and for given sizes, where it is not left to the emitter."""
+        self.fit = 0
+        """How many blocks a multiprocessor should hold; 0 leaves that to the compiler."""
         self.quietness = Quietness(op, plan, lambda lo, hi: self.is_full(self.extent(lo, hi)))
         self._keep: list[object] = []
 

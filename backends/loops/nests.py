@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import frexp, ldexp
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.emit import Atom, i64, key_of
+from pipelink_ir.backends.loops.emit import Atom, Emitter, i64, key_of
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.reads import address, fail_empty, no_hole, row_address
 from pipelink_ir.backends.loops.rows import SHARE, STRETCH, Lane, Sum, sums_of, write
 from pipelink_ir.backends.loops.split import edges, interior, running, split, trial
-from pipelink_ir.ir.dtypes import F64, I64
+from pipelink_ir.ir.dtypes import F64, I64, DType
 from pipelink_ir.ir.nodes import Expr, IntLit, Range
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.passes.scheduling.costs import Plan, heavy
@@ -362,9 +363,37 @@ def store(lo: Lowering, t: Tensor, piece: Piece, at: list[Atom]) -> None:
     value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))
     if value.dtype is not t.dtype.compute and not (value.dtype is F64 and t.dtype.is_float):
         value = e.convert(value, t.dtype.compute)
+    value = _once_rounded(e, value, t.dtype)
     e.raw(form.Store(lo.buffer(t), address(lo, t, tuple(at)), value, t.dtype))
     if len(lo.written) > 1:
         e.remember(("stored", t.name, tuple(map(key_of, at))), e.convert(value, t.dtype))
+
+
+def _once_rounded(e: Emitter, value: Atom, dtype: DType) -> Atom:
+    """What is stored without a rounding that storing does again: rounding keeps the order of numbers, so it may as well come after `min` and `max` with numbers
+    that it does not change."""
+    limits: list[tuple[str, form.Const]] = []
+    x: form.Expr | None = value
+    while isinstance(x, form.Ref):
+        x = e.values.get(x.name)
+        if isinstance(x, form.Convert) and x.to is dtype and dtype.is_float and x.arg.dtype is dtype.compute and isinstance(x.arg, form.Ref | form.Const):
+            out: Atom = x.arg
+            for fn, limit in reversed(limits):
+                out = e.op(fn, out, limit)
+            return out
+        if not isinstance(x, form.Op) or x.fn not in ("min", "max") or not isinstance(x.args[1], form.Const):
+            return value
+        limit = x.args[1]
+        if not _held(float(limit.value), dtype):
+            return value
+        limits.append((x.fn, limit))
+        x = x.args[0]
+    return value
+
+
+def _held(value: float, dtype: DType) -> bool:
+    """Whether every float of so many digits holds a number; numbers that some formats are too small for are not looked at."""
+    return value == 0 or (2.0**-6 <= abs(value) < 2.0**8 and ldexp(frexp(value)[0], dtype.digits).is_integer())
 
 
 def _without_first_holes(t: Tensor, p: Piece) -> Job:

@@ -13,9 +13,9 @@ from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, Emitter, i64, key_of
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.lower import RULES, Env, Lowering
-from pipelink_ir.ir.dtypes import BOOL, F64, I32, I64, DType
+from pipelink_ir.ir.dtypes import BOOL, F8E4M3, F8E5M2, F16, F32, F64, I32, I64, DType
 from pipelink_ir.ir.functions import REDUCTIONS
-from pipelink_ir.ir.nodes import Expr, Range, Reduce
+from pipelink_ir.ir.nodes import Apply, Expr, Range, Read, Reduce
 from pipelink_ir.passes.scheduling.counts import count, names, ranges_of, terms, unrolled
 
 BLOCK = 256
@@ -107,7 +107,12 @@ def _unrolled(lo: Lowering, x: Reduce, env: Env) -> Atom:
         return _unrolled_arg(lo, x, env)
     e, kind, acc, n = lo.e, kind_of(x), None, None
     seen: Atom = FALSE
+    factors = exact_factors(lo, x, kind)
     for inner, _ in combinations(lo, x, env):
+        if factors is not None and acc is not None:
+            a, b = (lo.value(f, inner) for f in factors)
+            acc = e.op("fma", a, b, acc)
+            continue
         passes = TRUE if x.where is None else lo.value(x.where, inner)
         value = filtered(lo, x, inner, passes, kind)
         acc = value if acc is None else e.op(kind.join, acc, value)
@@ -115,6 +120,15 @@ def _unrolled(lo: Lowering, x: Reduce, env: Env) -> Atom:
         n = one if n is None else e.op("+", n, one)
         seen = e.op("or", seen, passes)
     return finish(lo, x, kind, acc or kind.neutral, n or i64(0), seen)
+
+
+def exact_factors(lo: Lowering, x: Reduce, kind: Kind) -> tuple[Expr, Expr] | None:
+    """The factors of the terms of a sum, if f32 holds every product of them: then a product may be added as it is formed, to the same sum."""
+    if x.where is not None or x.kind != "sum" or kind.dtype is not F32 or not isinstance(x.body, Apply) or x.body.fn != "*":
+        return None
+    a, b = x.body.args
+    narrow = all(isinstance(f, Read) and lo.op.tensors[f.tensor].dtype in (F16, F8E4M3, F8E5M2) for f in (a, b))
+    return (a, b) if narrow else None
 
 
 def filtered(lo: Lowering, x: Reduce, env: Env, passes: Atom, kind: Kind) -> Atom:

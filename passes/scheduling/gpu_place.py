@@ -21,6 +21,8 @@ TRAFFIC = 40.0
 CACHED = 8.0
 TABLE = 4096.0
 """… which have at most so many elements."""
+AGAIN = 24.0
+"""What an entry of such a table costs at most to be computed again wherever it is used, rather than by a kernel that all others wait for."""
 LOADED = 4.0
 """Cost of reading an element."""
 ALONE = 4.0
@@ -68,6 +70,8 @@ class GpuPlanner(Planner):
         cost = sum(costs.of(p.value) for p in t.pieces)
         loops = any(looping(p.value) for p in t.pieces)
         elements = prod(extent(t, k) for k in range(len(t.shape)))
+        if not loops and elements <= TABLE and cost <= AGAIN:
+            return "inline"
         times = [(evaluations_in(c, loops), loops and deepest(c) >= c.outer) for c in contexts]
         inline = sum(cost * n * (ALONE if alone else 1.0) for n, alone in times)
         traffic = TRAFFIC if elements > TABLE else CACHED

@@ -21,7 +21,7 @@ WIDE = 16
 """Bytes that one access moves at most."""
 MOST = 8
 """Neighbours that a thread computes at most."""
-ROWS = 4
+ROWS = 8
 """Rows that a thread computes at most."""
 WORK = 6000.0
 """Cost of what is written out for one thread at most."""
@@ -37,6 +37,8 @@ class Window:
     down: int = -1
     rows: int = 1
     whole: tuple[int, ...] = ()
+    fit: int = 0
+    """Blocks that a multiprocessor should hold: fewer the more a thread keeps in registers, 0 if that is little."""
 
 
 def window_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None) -> Window | None:
@@ -51,41 +53,68 @@ def window_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, cho
     names = [a.index for a in piece.axes]
     uses = uses_of(piece, op.tensors, local, chosen or {}).uses
     across = others[-1]
-    shared = [k for k in others if _offsets(uses, names[k]) > 1]
-    if not shared and not any(_gathers(u, [names[k] for k in whole if sizes[k] != 1]) for u in uses):
+    shared = [k for k in others if _distances(uses, names[k]) > 1]
+    channels = [k for k in whole if sizes[k] != 1]
+    if not shared and not any(_gathers(u, names[k]) or _turns(u, names, k, across) for u in uses for k in channels):
         return None
     down = next((k for k in reversed(shared) if k != across), -1)
     small = min((op.tensors[u.tensor].dtype.bytes for u in uses), default=4)
-    many = min(MOST, WIDE // max(small, 1)) if shared else 1
+    many = min(MOST, WIDE // max(small, 1)) if shared or not any(_gathers(u, names[k]) for u in uses for k in channels) else 1
     rows = ROWS if down >= 0 else 1
     one = _cost(op, local, piece) * prod(sizes[k] or 1 for k in whole)
     while rows * many > 1 and one * rows * many > WORK:
         rows, many = (rows // 2, many) if rows > 1 else (1, many // 2)
-    if many * rows == 1 and shared and len(whole) == 0:
+    if many * rows == 1 and not channels:
         return None
-    return Window(across, many, down if rows > 1 else -1, rows, whole)
+    kept = _kept(uses, names, {names[k]: sizes[k] or 1 for k in whole}, names[across], many, names[down] if down >= 0 else "")
+    fit = next((n for n, most in ((0, 20), (4, 36), (3, 48), (2, 96)) if kept <= most), 0)
+    return Window(across, many, down if rows > 1 else -1, rows, whole, fit if rows > 1 else 0)
 
 
-def _offsets(uses: list[Use], name: str) -> int:
+def _at(u: Use, name: str) -> set[tuple[object, ...]]:
+    """The distances along an axis at which a read is; an index of a reduction that is written out stands for several."""
+    out: set[tuple[object, ...]] = set()
+    for lin in u.at:
+        if not lin.opaque and name in lin.names:
+            rest = tuple(t for t in lin.terms if t[0] != name)
+            if all(n.startswith("#") for n, _ in rest):
+                out |= {(lin.constant, rest, k) for k in range(3 if rest else 1)}
+    return out
+
+
+def _distances(uses: list[Use], name: str) -> int:
     """At how many different distances along an axis one tensor is read."""
     found: dict[str, set[tuple[object, ...]]] = {}
     for u in uses:
-        for lin in u.at:
-            if not lin.opaque and name in lin.names:
-                rest = tuple(t for t in lin.terms if t[0] != name)
-                if all(n.startswith("#") for n, _ in rest):
-                    own = found.setdefault(u.tensor, set())
-                    own.add((lin.constant, rest))
-                    if rest:
-                        # An index of a reduction that is written out stands for several distances.
-                        own.add((lin.constant, rest, 1))
+        found.setdefault(u.tensor, set()).update(_at(u, name))
     return max(map(len, found.values()), default=0)
 
 
-def _gathers(u: Use, whole: list[str]) -> bool:
+def _kept(uses: list[Use], names: list[str], whole: Mapping[str, int], across: str, many: int, down: str) -> int:
+    """About how many values a thread has to keep from row to row."""
+    total = 0
+    for tensor in {u.tensor for u in uses}:
+        own = [u for u in uses if u.tensor == tensor]
+        deep = len(set().union(*(_at(u, down) for u in own))) if down else 0
+        if deep > 1:
+            wide = many + max(1, len(set().union(*(_at(u, across) for u in own)))) - 1
+            inner = {n for u in own for lin in u.at for n in lin.names}
+            # Channels are an axis of the result, or a reduction that is written out.
+            channels = prod(size for n, size in whole.items() if n in inner) * len({u.at[-1] for u in own if across not in u.at[-1].names} or {0})
+            total += wide * deep * channels
+    return total
+
+
+def _turns(u: Use, names: list[str], k: int, across: int) -> bool:
+    """Whether a read has a small axis and the one along which neighbours lie in another order than the result."""
+    at = {n: p for p, lin in enumerate(u.at) for n in lin.names}
+    return names[k] in at and names[across] in at and (at[names[k]] < at[names[across]]) is not (k < across)
+
+
+def _gathers(u: Use, name: str) -> bool:
     """Whether a read at a place that is computed takes neighbours in memory along a small axis."""
     last = u.at[-1] if u.at else Lin()
-    return any(last.only(n) and any(lin.opaque for lin in u.at) and not any(n in lin.names for lin in u.at[:-1]) for n in whole)
+    return last.only(name) and any(lin.opaque for lin in u.at) and not any(name in lin.names for lin in u.at[:-1])
 
 
 def _cost(op: TypedOperator, local: Callable[[str], bool], piece: Piece) -> float:

@@ -119,7 +119,7 @@ class GpuMachine(Machine):
                 self.inner.add(s.name)
         self.memory[s.name] = [UNSET] * self.ev(s.size)
         self.dtypes[s.name] = s.memory
-        if s.name in self.kept and self.thread == ALL:
+        if s.name in self.kept and self.thread == ALL and not s.shared:
             self.own[s.name] = {t: list(self.memory[s.name]) for t in range(self.threads)}
             self.memory[s.name] = []
 
