@@ -1,10 +1,12 @@
 """What fusion pays: bytes that move, operations, launches, against what the device does in a second.
 
-The time of an operator is its launches and the longer of two: its bytes over the rate of memory, its operations over the rate of arithmetic. It has a kernel
-for each shape that it stores. One operator instead of two saves the reading of each edge between them, its writing too where nobody else reads it, one
-reading of what both read, and a launch where both store one shape. It costs operations where values are computed more than once: a value that is read at
-k places and not staged is computed k times; one that is staged by blocks is computed again at their rims; one that two kernels need in each of
-them, which then reads what it is made of. Sizes that are not known before the call are taken for `GUESS`.
+The time of an operator is a launch for each shape that it stores, and of two, its bytes over the rate of memory and its operations over the rate of
+arithmetic, the longer and half of the shorter, since they overlap in part.
+
+One operator instead of two saves the reading of each edge between them, its writing too where nobody else reads it, one reading of what both read, and a
+launch where both store one shape. It costs operations where values are computed more than once: a value that is read at k places and not staged is computed
+k times; one that is staged by blocks is computed again at their rims; one that two kernels need in each of them, which then reads what it is made of.
+What goes into a recurrence is computed by as few threads as that has. Sizes that are not known before the call are taken for `GUESS`.
 """
 from __future__ import annotations
 
@@ -44,10 +46,12 @@ class DeviceModel:
     """Bytes that a block keeps close to it."""
     blocks: int
     """So many blocks keep the device busy."""
+    places: int
+    """So many values computed at once keep its arithmetic busy."""
 
 
-GPU = DeviceModel("cuda", 4.2e12, 30e12, 3e-6, 5e-9, 160 << 10, 132)
-CPU = DeviceModel("cpu", 27e9, 35e9, 2e-6, 1e-9, 512 << 10, 2)
+GPU = DeviceModel("cuda", 4.2e12, 30e12, 3e-6, 2e-9, 160 << 10, 132, 1 << 14)
+CPU = DeviceModel("cpu", 27e9, 35e9, 2e-6, 1e-9, 512 << 10, 2, 16)
 DEVICES: Mapping[str, DeviceModel] = {"cuda": GPU, "cpu": CPU}
 
 
@@ -60,19 +64,20 @@ class Sums:
     launches: int = 1
 
     def seconds(self, device: DeviceModel) -> float:
-        return self.launches * device.launch + max(self.bytes / device.bandwidth, self.work / device.arithmetic)
+        memory, arithmetic = self.bytes / device.bandwidth, self.work / device.arithmetic
+        return self.launches * device.launch + max(memory, arithmetic) + min(memory, arithmetic) / 2
 
 
 NOTHING = Sums(0.0, 0.0, 0)
 
 
-def compare(apart: tuple[Sums, ...], one: Sums, device: DeviceModel) -> tuple[bool, str]:
-    """Whether one kernel takes less time than several, and the sums as text."""
+def compare(apart: tuple[Sums, ...], one: Sums, device: DeviceModel, slow: bool = False) -> tuple[bool, str]:
+    """Whether one kernel takes less time than several, and the sums as text. `slow`: not the operations are more, but how long they take."""
     before, after = sum(s.seconds(device) for s in apart), one.seconds(device)
     old, work = sum(s.bytes for s in apart), sum(s.work for s in apart)
     text = f"{microseconds(after)} instead of {microseconds(before)}, {round(one.bytes)} bytes instead of {round(old)}"
     if work and one.work > 1.005 * work:
-        text += f", {one.work / work:.3g} times the operations"
+        text += f", {one.work / work:.3g} times {'as long for arithmetic' if slow else 'the operations'}"
     return after < before, text
 
 

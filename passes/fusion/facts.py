@@ -11,17 +11,20 @@ from dataclasses import dataclass, field
 from math import prod
 
 from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name, Operator, Range, Read, Reduce
-from pipelink_ir.ir.typed import Tensor, TypedOperator
+from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import children, deep, walk
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.scheduling.costs import Costs
-from pipelink_ir.passes.scheduling.counts import bounds, names, ranges_of, terms, unrolled
-from pipelink_ir.passes.scheduling.products import product_of
+from pipelink_ir.passes.scheduling.counts import bounds, count, names, ranges_of, terms, unrolled
 from pipelink_ir.passes.scheduling.risks import may_fail
 from pipelink_ir.passes.scheduling.shape import long_reductions
 
 WINDOW = 64
 """A reduction of at most so many terms is a window that moves with its axis; a longer one reads the whole axis."""
+
+
+MATRIX = 16
+"""What has fewer rows, columns or terms is not computed as a product of matrices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,8 @@ class Facts:
     inside: dict[str, frozenset[int]] = field(default_factory=dict)
     product: bool = False
     """Whether it is a product of matrices."""
-    recurrent: frozenset[str] = frozenset()
-    """Results that are computed step by step along an axis."""
+    recurrent: dict[str, int] = field(default_factory=dict)
+    """Results that are computed step by step, and along which axis."""
     loops: bool = False
     """Whether an element takes a loop."""
     fails: bool = False
@@ -102,23 +105,23 @@ class _Finder:
 
     def run(self) -> Facts:
         op, out = self.op, self.out
-        recurrent: set[str] = set()
+        recurrent: dict[str, int] = {}
         for group in op.order:
             for name in group.tensors:
                 self.through[name] = self._tensor(op.tensors[name], frozenset(group.tensors))
             if group.recurrence is not None:
-                recurrent |= set(group.tensors)
+                recurrent |= dict(zip(group.tensors, group.recurrence.axis, strict=True))
         for r in op.results:
             for operand, dims in self.through[r.name].items():
                 out.access[r.name, operand] = dims
             out.inside[r.name] = self._inside(r)
-        out.recurrent = frozenset(r.name for r in op.results if r.name in recurrent)
+        out.recurrent = {r.name: recurrent[r.name] for r in op.results if r.name in recurrent}
         failing: set[str] = set()
         for name in self.through:
             if any(may_fail(p.value, failing, op.empty is None) for p in op.tensors[name].pieces):
                 failing.add(name)
         out.fails = any(r.name in failing for r in op.results)
-        out.product = any(product_of(op, lambda n: False, p) is not None for t in op.tensors.values() for p in t.pieces)
+        out.product = any(_is_product(p) for t in op.tensors.values() for p in t.pieces)
         return out
 
     def _inside(self, r: Tensor) -> frozenset[int]:
@@ -168,6 +171,21 @@ class _Finder:
             for operand, at in parts.items():
                 out[operand] = tuple(map(_hull, out[operand], at)) if operand in out else at
         return out
+
+
+def _is_product(piece: Piece) -> bool:
+    """Whether a definition has a sum of products of matrices: of two factors, each of which does without axes that the other depends on."""
+    axes = {a.index: count(a) for a in piece.axes}
+
+    def wide(some: frozenset[str]) -> bool:
+        return bool(some) and prod(MATRIX if n is None else n for n in (axes[a] for a in some)) >= MATRIX
+
+    for x in walk(piece.value):
+        if isinstance(x, Reduce) and x.kind == "sum" and isinstance(x.body, Apply) and x.body.fn == "*" and ((n := terms(x)) is None or n >= MATRIX):
+            left, right = (names(y) & axes.keys() for y in x.body.args)
+            if wide(left - right) and wide(right - left):
+                return True
+    return False
 
 
 def _position(d: Dim, at: Mapping[int, int]) -> Dim:

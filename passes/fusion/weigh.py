@@ -118,7 +118,7 @@ def _modes(g: Graph, p: Group, c: Group, crossing: list[Crossing]) -> Verdict:
     """How the values would be had: computed where they are read if that is no more work, else once for a block, else again for each read."""
     ratios = [ratio_of(g, x) for x in crossing]
     most = max(ratios)
-    if most <= ONCE and not p.inner and not p.product:
+    if most <= ONCE and not p.inner and not p.product and not (p.loops and any(x.call.facts.product for x in crossing)):
         free = Trial(g.axes)
         for x in crossing:
             for a, b, _ in _pairs(g, x):
@@ -228,7 +228,8 @@ def _rim(halo: int, blocks: bool) -> float:
 
 
 def _sums(g: Graph, p: Group, c: Group, crossing: list[Crossing], v: Verdict) -> Verdict:
-    extra = v.sums.work if v.sums is not None else 0.0
+    slow = _slowed(g, c, crossing)
+    extra = (v.sums.work if v.sums is not None else 0.0) + p.work * slow
     v.saved = _saved(g, p, c)
     trial = v.trial or Trial(g.axes)
     launches = kernels(g, p, c)
@@ -238,15 +239,26 @@ def _sums(g: Graph, p: Group, c: Group, crossing: list[Crossing], v: Verdict) ->
     if launches > 1:
         v.again = Sums(p.again.bytes + c.again.bytes + more_bytes, p.again.work + c.again.work + more_work)
     one = Sums(p.bytes + c.bytes - v.saved + _scattered(g, p, c, trial), p.work + c.work + extra, launches)
-    pays, sums = compare((p.sums(), c.sums()), Sums(one.bytes + v.again.bytes, one.work + v.again.work, launches), c.device)
+    pays, sums = compare((p.sums(), c.sums()), Sums(one.bytes + v.again.bytes, one.work + v.again.work, launches), c.device, slow > 0)
     if not pays:
         return Verdict.no(f"it would not pay: {sums}{f', {v.text}' if v.text else ''}{guess_text(g, [x.edge for x in crossing])}")
-    more = extra / (p.work + c.work) if p.work + c.work else 0.0
-    texts = [*([f"{more:.0%} more operations"] if more > 0.005 else []), *([v.text] if v.text else [])]
-    v.text = ", ".join(texts)
+    more = extra / (p.work + c.work) if p.work + c.work and not slow else 0.0
+    v.text = ", ".join([*([f"{more:.0%} more operations"] if more > 0.005 else []), *([v.text] if v.text else [])])
     v.sums = one
     v.waiting = sum(len(g.readers.get(e, ())) > 1 for e in {x.edge for x in crossing}) + len(v.staged)
     return v
+
+
+def _slowed(g: Graph, c: Group, crossing: list[Crossing]) -> float:
+    """How much longer operations take in a recurrence, whose steps compute few values at once; 0 where they do not."""
+    most = 0.0
+    for x in crossing:
+        for r, e in zip(x.call.op.results, x.call.results, strict=True):
+            axis = x.call.facts.recurrent.get(r.name)
+            if axis is not None:
+                at_once = max(1, g.elements[e] // max(1, g.sizes.shape(g.types[e])[axis]))
+                most = max(most, c.device.places / at_once - 1)
+    return most
 
 
 def kept_of(g: Graph, p: Group, c: Group) -> tuple[str, ...]:

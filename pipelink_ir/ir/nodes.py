@@ -348,7 +348,7 @@ class Node:
     after: tuple[Edge, ...] = ()
     plan: Section | None = None
     reason: str | None = None
-    """Why a pass inserted this node; None for the user's own."""
+    """What passes say of this node, for the ledger: why one put it in, what became part of it, what was not done and why. None if nothing was."""
     loc: Span | None = field(default=None, compare=False, repr=False)
     """Where the node came from, if not from this text: printed as `loc("file.plir":12:3)`."""
     types: tuple[TensorType, ...] = field(default=(), compare=False, repr=False)

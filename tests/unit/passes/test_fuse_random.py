@@ -70,22 +70,18 @@ class Sketch:
         self.nodes.append(f"  {', '.join('%' + n for n in names)} = @{call}{after}")
 
     def step(self) -> None:
-        x = self.pick("f32")
-        match self.random.randrange(14):
-            case 0: self.add(f"join({x}, {self.pick('f32')})", "f32")
-            case 1: self.add(f"narrow({x})", "f16")
-            case 2: self.add(f"widen({self.pick('f16')})", "f32")
-            case 3: self.add(f"both({x})", "f32", "f32")
-            case 4: self.add(f"turn({x})", "turned")
-            case 5: self.add(f"means({x})", "column")
-            case 6 if self.edges["column"]: self.add(f"less({x}, {self.pick('column')})", "f32")
-            case 7: self.add(f"total({x})", "scalar")
-            case 8 if self.edges["scalar"]: self.add(f"shift({x}, {self.pick('scalar')})", "f32")
-            case 9: self.add(f"product({x}, {self.pick('f32')})", "f32")
-            case 10: self.add(f"join({self.pick('f16')}, {self.pick('f16')})", "f16")
-            case _:
-                op = self.random.choice(ONE)
-                self.add(f"{op}({x})" + (f" {{by = {self.random.choice(('1.25', 'gain', 'H'))}}}" if op == "bend" else ""), "f32")
+        x, y, h = self.pick("f32"), self.pick("f32"), self.pick("f16")
+        column, scalar = (self.pick(k) if self.edges[k] else "" for k in ("column", "scalar"))
+        calls: list[tuple[str, tuple[str, ...]]] = [
+            (f"join({x}, {y})", ("f32",)), (f"narrow({x})", ("f16",)), (f"widen({h})", ("f32",)), (f"both({x})", ("f32", "f32")), (f"turn({x})", ("turned",)),
+            (f"means({x})", ("column",)), (f"total({x})", ("scalar",)), (f"product({x}, {y})", ("f32",)), (f"join({h}, {self.pick('f16')})", ("f16",))]
+        calls += [(f"less({x}, {column})", ("f32",))] if column else []
+        calls += [(f"shift({x}, {scalar})", ("f32",))] if scalar else []
+        one = self.random.choice(ONE)
+        by = f" {{by = {self.random.choice(('1.25', 'gain', 'H'))}}}" if one == "bend" else ""
+        calls += [(f"{one}({x}){by}", ("f32",))] * 4
+        call, kinds = self.random.choice(calls)
+        self.add(call, *kinds)
 
     def text(self) -> str:
         shapes = self.random.choice((("H", "W"), ("6", "7"), ("H", "8")))
