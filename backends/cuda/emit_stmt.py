@@ -131,6 +131,8 @@ class Writer:
                 kind = e.kinds.names[name]
                 e.bind(name, value)
                 text = e.address(value) if name in self.addressing else e.data(value)
+                if value == self.kernel.team:
+                    text = "pl::threads()"  # what a block was launched with
                 self.line(f"const {C_TYPES[kind]} {self.name(name)} = {text};")
             case Var(name, dtype, init):
                 text = e.data(init)

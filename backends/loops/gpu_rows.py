@@ -20,7 +20,7 @@ from pipelink_ir.backends.loops.build import size_of
 from pipelink_ir.backends.loops.emit import TRUE, Atom, Frame, i64, key_of
 from pipelink_ir.backends.loops.gpu_nests import GpuNest
 from pipelink_ir.backends.loops.gpu_team import Team
-from pipelink_ir.backends.loops.gpu_vector import Wide, aligned, conditions, count_of, hold, keep, plain, unrolled
+from pipelink_ir.backends.loops.gpu_vector import Wide, aligned, conditions, count_of, hold, keep, multiple, plain, stored, unrolled
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.reads import address
@@ -36,12 +36,12 @@ from pipelink_ir.passes.scheduling.uses import Lin, Use
 
 LANES = 32
 """Threads that run together: a block has a multiple of them."""
-MOST = 512
+MOST = 1024
 """Most threads of a block."""
 OTHERWISE = 256
 """Threads of a block where a row cannot be kept."""
-EACH = 32
-"""Places of a row that a thread keeps."""
+VECTORS = 4
+"""Wide accesses by which a thread gets its part of a row: more of them leave room for fewer threads than hide the time that memory takes."""
 KEPT = 2
 """Tensors whose rows are kept at once."""
 COSTLY = 5.0
@@ -169,17 +169,17 @@ class _RowNest(GpuNest):
         kept, beside = self._reads(outer, longs, inner)
         if not kept or len(kept) > KEPT:
             return None
-        stores = [Wide(t, e.memory(f"{t.name}_own")) for t, _ in self.jobs] if inner else []
+        stores = [stored(lo, t, p) for t, p in self.jobs] if inner else []
         count = count_of([w.tensor for w in (*kept, *beside, *stores)])
-        vectors = EACH // (count * len(kept))
-        if count < 2 or vectors < 1:
+        vectors = VECTORS // len(kept)
+        if count < 2:
             return None
         size = size_of(length)
         team = self._team(size, count, count * vectors)
         n = e.op("max", lo.index(length, lo.root), i64(0))
-        row = Row(lo, n, self._atom(team), count, vectors, kept)
+        row = Row(lo, n, e.bind("threads", team, 0), count, vectors, kept)
         fits = e.op("<=", n, i64(MOST * count * vectors))
-        wide = self._wide(outer, row, [*kept, *beside, *stores], e.op("and", fits, e.op("==", e.op("mod", n, i64(count)), i64(0))))
+        wide = self._wide(outer, row, [*kept, *beside, *stores], e.op("and", fits, multiple(lo, n, count)))
         if isinstance(wide, form.Const) and not wide.value:
             return None
         lo.team_size = MOST, team
@@ -248,13 +248,6 @@ class _RowNest(GpuNest):
         needed = op("*", op("max", op("min", warps, MOST // LANES), 1), LANES)
         return op("max", needed, op("*", op("min", op("mod", size, count), 1), OTHERWISE))
 
-    def _atom(self, x: form.Expr) -> Atom:
-        """A size as a name."""
-        if isinstance(x, form.Op):
-            return self.e.op(x.fn, *map(self._atom, x.args))
-        assert isinstance(x, form.Const | form.Ref)
-        return x
-
     def _wide(self, outer: tuple[int, ...], row: Row, all_: list[Wide], wide: Atom) -> Atom:
         e = self.e
         firsts = [self.axes[k].lo for k in outer]
@@ -301,7 +294,7 @@ class _RowNest(GpuNest):
             team.ahead(piece, fixed)
         with row.vector() as (begin, first):
             for w in (*beside, *stores):
-                e.raw(form.Alloc(w.own, w.tensor.dtype.compute if w.use is not None else w.tensor.dtype, i64(row.count)))
+                e.raw(form.Alloc(w.own, w.dtype, i64(row.count)))
             for w in beside:
                 e.raw(form.Move(w.own, i64(0), lo.buffer(w.tensor), self._address(row, w, first), row.count))
             with row.within(begin, first) as k:

@@ -153,7 +153,8 @@ class _Shared:
 
     def _sum(self, kind: Kind, seen: Seen) -> form.Ref:
         lo, e, x, n = self.lo, self.e, self.x, terms(self.x)
-        if kind.dtype is F64 or self.inner or (n is not None and n <= ROUND):
+        # Of a row that is kept each thread has a few terms, and the threads' sums are added pairwise.
+        if kind.dtype is F64 or self.inner or self.kept is not None or (n is not None and n <= ROUND):
             # A thread that runs through loops of unknown length adds up in f64.
             kept = F64 if self.inner else kind.dtype
             acc = e.var("sum", must(0, kept))
@@ -161,12 +162,6 @@ class _Shared:
                 add_term(lo, x, inner, Kind("+", must(0, kept), kept), acc, seen, True)
             return acc
         total = e.var("sum", must(0, F64))
-        if self.kept is not None:
-            part = e.var("part", kind.neutral)
-            with self._terms() as (inner, _):
-                add_term(lo, x, inner, kind, part, seen, True)
-            e.assign(total, form.Convert(part, F64, F64))
-            return total
         with e.loop("round", i64(0), self.flat.total, i64(ROUND)) as b:
             part = e.var("part", kind.neutral)
             with self._terms(b, e.op("min", e.op("+", b, i64(ROUND)), self.flat.total)) as (inner, _):

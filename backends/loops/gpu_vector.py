@@ -20,7 +20,7 @@ from pipelink_ir.backends.loops.gpu_nests import GpuNest
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.reads import address
-from pipelink_ir.ir.dtypes import BOOL, F64, I64
+from pipelink_ir.ir.dtypes import BOOL, F64, I64, DType
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.uses import Use
@@ -29,8 +29,10 @@ BYTES = 16
 """Bytes of one access."""
 MOST = 8
 """Places side by side that a thread takes."""
-FLIGHT = 8
-"""Places in all that a thread has under way, where they are cheap."""
+FLIGHT = 2
+"""Wide accesses to each tensor that a thread has under way where there is much to compute: then each hides what the other waits for."""
+MUCH = 15.0
+"""What is much."""
 SCATTERED = 2
 """Reads of single elements that a kernel with wide accesses may have beside them."""
 
@@ -52,10 +54,22 @@ class Wide:
     own: str
     use: Use | None = None
     axes: tuple[str, ...] = ()
+    wide: bool = False
+    """Whether what is stored is an f64, which is rounded once: then a thread has it as it will lie in memory."""
+
+    @property
+    def dtype(self) -> DType:
+        """How a thread has it."""
+        return self.tensor.dtype if self.wide else self.tensor.dtype.compute
 
     def at(self, lo: Lowering, places: list[Atom]) -> tuple[Atom, ...]:
         """The indices where the axes of the result stand at some place."""
         return place_of(lo, self.use, dict(zip(self.axes, places, strict=True))) if self.use is not None else tuple(places)
+
+
+def stored(lo: Lowering, t: Tensor, piece: Piece) -> Wide:
+    """What is written of a tensor."""
+    return Wide(t, lo.e.memory(f"{t.name}_own"), wide=piece.value.dtype is F64 and t.dtype is not F64)
 
 
 def count_of(tensors: list[Tensor]) -> int:
@@ -84,9 +98,13 @@ def conditions(lo: Lowering, t: Tensor, first: tuple[Atom, ...], moving: bool, c
     e = lo.e
     last = e.op("-", first[-1], lo.index(t.shape[-1][0], lo.root))
     needs = [e.op("==", e.op("mod", last, i64(count)), i64(0))]
-    if moving:
-        needs.append(e.op("==", e.op("mod", lo.extent(*t.shape[-1]), i64(count)), i64(0)))
-    return needs
+    return [*needs, multiple(lo, lo.extent(*t.shape[-1]), count)] if moving else needs
+
+
+def multiple(lo: Lowering, n: Atom, count: int) -> Atom:
+    """Whether an extent is a multiple of a number of places."""
+    e = lo.e
+    return e.op("==", e.op("rest", e.op("max", n, i64(0)), i64(count)), i64(0))
 
 
 def aligned(lo: Lowering, t: Tensor, count: int) -> Atom:
@@ -115,7 +133,7 @@ class _VectorNest(GpuNest):
         if self.count < 2:
             return False
         self.loads = [Wide(t, self.e.memory(f"{t.name}_own"), u, axes) for u, axes in reads for t in [self.lo.op.tensors[u.tensor]]]
-        self.stores = {t.name: Wide(t, self.e.memory(f"{t.name}_own")) for t in tensors}
+        self.stores = {t.name: stored(self.lo, t, p) for t, p in self.jobs}
         wide = self._wide()
         if wide is None:
             return False
@@ -152,7 +170,7 @@ class _VectorNest(GpuNest):
         for w in self.stores.values():
             needs += conditions(self.lo, w.tensor, tuple(first), not alone, self.count)
         if not alone:
-            needs.append(e.op("==", e.op("mod", self.axes[-1].n, i64(self.count)), i64(0)))
+            needs.append(multiple(self.lo, self.axes[-1].n, self.count))
         kept = []
         for w in self.loads:
             assert w.use is not None
@@ -174,7 +192,8 @@ class _VectorNest(GpuNest):
     # ------------------------------------------------------------------------------------------------------------------ writing
 
     def _write(self, wide: Atom) -> None:
-        e, flight = self.e, max(1, FLIGHT // self.count)
+        e, cost = self.e, sum(self.lo.quietness.cost(p.value) for _, p in self.jobs)
+        flight = FLIGHT if cost >= MUCH else 1
         total = self._total(self.axes)
         turns = e.op("quot", e.op("+", total, i64(self.count * flight - 1)), i64(self.count * flight))
         with e.loop(self._hint(self.axes), i64(0), turns, kind="grid") as p:
@@ -218,10 +237,8 @@ class _VectorNest(GpuNest):
     def _together(self, p: Atom, turns: Atom, flight: int) -> None:
         """The places of a thread side by side: all loads first."""
         lo, e = self.lo, self.e
-        for w in self.loads:
-            e.raw(form.Alloc(w.own, w.tensor.dtype.compute, i64(self.count * flight)))
-        for w in self.stores.values():
-            e.raw(form.Alloc(w.own, w.tensor.dtype, i64(self.count * flight)))
+        for w in (*self.loads, *self.stores.values()):
+            e.raw(form.Alloc(w.own, w.dtype, i64(self.count * flight)))
         if self.loads:
             with self._vector(p, turns, flight) as (begin, at):
                 for w in self.loads:
@@ -261,6 +278,6 @@ def keep(lo: Lowering, w: Wide, piece: Piece, at: list[Atom], own: Atom) -> None
     value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))
     if value.dtype is not t.dtype.compute and not (value.dtype is F64 and t.dtype.is_float):
         value = e.convert(value, t.dtype.compute)
-    e.raw(form.Store(w.own, own, value, t.dtype))
+    e.raw(form.Store(w.own, own, value if w.wide else e.convert(value, w.dtype), w.dtype))
     if len(lo.written) > 1:
         e.remember(("stored", t.name, tuple(map(key_of, at))), e.convert(value, t.dtype))

@@ -588,6 +588,7 @@ template <typename Rule, typename T> PL_DEVICE T block_combine(T value) {
   __shared__ T partial[PL_LANES];
   const int lane = thread() % PL_LANES, warp = thread() / PL_LANES, warps = threads() / PL_LANES;
   value = combined_lanes<Rule>(value);
+  if (warps == 1) return T(PL_SHUFFLE(value, 0));
   __syncthreads();  // what the call before left there has been read
   if (lane == 0) partial[warp] = value;
   __syncthreads();
@@ -660,6 +661,11 @@ template <bool LARGEST, typename T, typename I> PL_DEVICE void block_best(T& val
   __shared__ I places[PL_LANES];
   const int lane = thread() % PL_LANES, warp = thread() / PL_LANES, warps = threads() / PL_LANES;
   best_lane<LARGEST>(value, index);
+  if (warps == 1) {
+    value = T(PL_SHUFFLE(value, 0));
+    index = I(PL_SHUFFLE(index, 0));
+    return;
+  }
   __syncthreads();
   if (lane == 0) {
     values[warp] = value;
