@@ -162,21 +162,19 @@ def _with(module: Module, p: Pipeline) -> Module:
 
 def _asking(whole: Compiled) -> Compiled:
     """What checks the arrays of parameters: the contracts of the whole program, as far as they speak of these."""
-    from pipelink_ir.runtime.compile import Compiled
     p = params_alone(_pipeline(whole.contracts, whole.pipeline.name))
     contracts = _with(whole.contracts, p)
-    return Compiled(contracts, p, whole.target, (), False, whole.passes, contracts, whole.settings)
+    return type(whole)(contracts, p, whole.target, (), False, whole.passes, contracts, whole.settings)
 
 
 def _compiled(whole: Compiled, module: Module, name: str, contracts: Module) -> Compiled:
     """One of the two pipelines, through the passes that are left."""
-    from pipelink_ir.runtime.compile import Compiled
     steps = parse_passes(whole.passes)
     names = [s.name for s in steps]
     at = next((names.index(n) for n in LAST_BEFORE if n in names), -1)
     report = Report()
     module = run_passes(module, [s for s in steps[at + 1:] if s.name not in ("resolve", "infer-types", "check-contracts", "flatten")], report)
-    return Compiled(module, _pipeline(module, name), whole.target, report.diagnostics, whole.float64, whole.passes, contracts, whole.settings)
+    return type(whole)(module, _pipeline(module, name), whole.target, report.diagnostics, whole.float64, whole.passes, contracts, whole.settings)
 
 
 def _computed(whole: Compiled, module: Module, held: Mapping[str, Any], made: Mapping[str, str]) -> dict[str, Any]:
