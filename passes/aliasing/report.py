@@ -4,10 +4,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pipelink_ir.grammar.printer import print_expr
 from pipelink_ir.ir.antichain import Bound, lower_bound
 from pipelink_ir.ir.nodes import Expr, IntLit, Node, Pipeline
 from pipelink_ir.ir.packing import Lifetime
-from pipelink_ir.ir.shapes import dim_text
 from pipelink_ir.passes.aliasing.layout import Layout, Root, align_of, bytes_of, types_of
 
 SHOWN = 8
@@ -139,7 +139,7 @@ def lines(pipeline: Pipeline, device: str = "") -> Iterator[str]:
         life = layout.lifetime(root, 0)
         apart = [described(layout, r) for r in roots if r is not root and r.arena == root.arena and not layout.lifetime(r, 0).together(life)] if len(
             roots) <= 200 else []
-        yield (f"memory:   {root.arena}: {described(layout, root)}: {dim_text(size) if size is not None else '?'} bytes"
+        yield (f"memory:   {root.arena}: {described(layout, root)}: {print_expr(size) if size is not None else '?'} bytes"
                + _others(apart).replace("shares", "may share"))
     yield from _straight(layout)
 

@@ -26,8 +26,26 @@ def json_text(module: Module, name: str) -> str:
     """The nodes of a pipeline in order, with types, devices and plans."""
     p = _pipeline(module, name)
     out = {"pipeline": p.name, "device": _device(p.device), "inputs": _operands(p.inputs), "results": _operands(p.results),
-           "nodes": [_node(n) for n in p.nodes]}
+           "nodes": [_node(n) for n in p.nodes], **_memory(p)}
     return json.dumps(out, indent=2, ensure_ascii=False) + "\n"
+
+
+def _memory(p: Pipeline) -> dict[str, Any]:
+    """The arenas with their peak and its lower bound, and who lies where; sizes that the call decides are expressions."""
+    from pipelink_ir.passes.aliasing.report import described, planned, planned_at_all
+    if not planned_at_all(p):
+        return {}
+    found = planned(p)
+    if found is None:
+        from pipelink_ir.passes.aliasing.layout import Layout
+        layout = Layout.of(p)
+        return {"memory": {"buffers": [{"name": described(layout, r), "arena": r.arena, **({"bytes": _value(r.bytes)} if r.bytes is not None else {})}
+                                       for r in layout.in_arena]}}
+    bounds, shared = found.bounds(), found.shared()
+    arenas = [{"name": a, "peak": peak, "lower_bound": bounds[a].bytes, "exact": bounds[a].exact} for a, peak in found.arenas.items()]
+    buffers = [{"name": s.name, "arena": s.arena, "offset": s.offset, "bytes": s.life.size, **({"shares": shared[s.name]} if shared[s.name] else {})}
+               for s in found.stretches]
+    return {"memory": {"arenas": arenas, "buffers": buffers}}
 
 
 def _operands(operands: Sequence[Operand]) -> list[dict[str, Any]]:

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from pipelink_ir.runtime.compile import Compiled
 
 
+_OF_ITS_OWN = "memory: this target keeps every edge in memory of its own"
+
+
 def explained(compiled: Compiled, given: Mapping[str, Any]) -> str:
     """The ledger, then the memory."""
     entries = [e.text() for e in compiled.ledger] or ["ledger: nothing was inserted, copied or declined"]
@@ -28,6 +31,8 @@ def memory_lines(compiled: Compiled, given: Mapping[str, Any]) -> Iterator[str]:
     """For people. Without shapes what the text of the plan says, which is all where sizes are not symbolic."""
     if given:
         found = memory_of(compiled, given)
-        yield from found.lines() if found is not None else ["memory: this target keeps every edge in memory of its own"]
+        yield from found.lines() if found is not None else [_OF_ITS_OWN]
+    elif compiled.target.name == "reference":
+        yield _OF_ITS_OWN
     else:
         yield from lines(compiled.pipeline, "cpu" if compiled.target.name == "cpu" else "")

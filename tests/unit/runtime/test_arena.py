@@ -135,7 +135,7 @@ def test_what_is_said_of_memory(net: pl.Compiled) -> None:
     assert any(line.endswith("%a then %c in place") for line in said)
     before = net.explain()
     assert "whose sizes the call decides" in before
-    assert "%a then %c in place: ((4 * K) * N) bytes" in before
+    assert "%a then %c in place: 4 * K * N bytes" in before
 
 
 def test_who_shares_with_whom() -> None:
