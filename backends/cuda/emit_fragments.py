@@ -83,8 +83,9 @@ def feeding(body: Block) -> tuple[Let, ...]:
 def stream_lines(s: Contract, e: Expressions, name: str, shared: str) -> list[str]:
     """The declaration of a stream, before the loop over blocks."""
     r = s.ring
-    words = ", ".join((memory_type(r.factors), *map(str, (r.teams, r.m, r.n, r.stages)), *("true" if a else "false" for a in r.along)))
-    panels = ", ".join(_panel(p, r.factors, e) for p in (s.left, s.right))
+    types = map(memory_type, (r.left, r.right, r.sum))
+    words = ", ".join((*types, *map(str, (r.teams, r.m, r.n, r.stages)), *("true" if a else "false" for a in r.along)))
+    panels = ", ".join(_panel(p, dtype, e) for p, dtype in ((s.left, r.left), (s.right, r.right)))
     maps = f"reinterpret_cast<u8*>({e.places[s.maps].name})"
     return [f"using Stream = pl::Stream<{words}>;", f'static_assert(Stream::SHARED == {r.shared}, "shared memory");',
             f"Stream {name}({shared}, {maps}, {panels}, {e.address(s.terms)});"]

@@ -98,9 +98,10 @@ class _Checker:
         """A product that streams."""
         r = s.ring
         self.need(level == 1 and self.kernel.threads == 128 and self.kernel.resident, "a product that streams stands elsewhere than in the loop of a team")
-        self.need(self.memory.get(s.sums) is F32 and s.sums not in self.shared, f"%{s.sums} cannot hold sums")
+        self.need(self.memory.get(s.sums) is r.sum and s.sums not in self.shared, f"%{s.sums} cannot hold sums")
         self.need(self.memory.get(s.maps) is I64 and s.maps not in self.readonly, f"%{s.maps} cannot hold maps")
-        self.need(all(self.memory.get(p.buffer) is r.factors for p in (s.left, s.right)), "a factor holds another dtype")
+        self.need(self.memory.get(s.left.buffer) is r.left and self.memory.get(s.right.buffer) is r.right, "a factor holds another dtype")
+        self.need(all(r.along) or r.left.bytes == 2, "bytes cannot be transposed")
         self.need(all(x.dtype is I64 for x in exprs(s)), "a place of a product is no i64")
 
     def matrix(self, s: form.Fragment | form.Multiply | form.StoreFragment | form.CopyAsync) -> None:

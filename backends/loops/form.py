@@ -349,7 +349,9 @@ class Ring:
     time; the emitter puts `teams` of them into one block of the device, which take turns to multiply, and threads that feed them: `stages` tiles of 128 bytes
     of terms of both factors are there or on their way. `along`: whether neighbours in the memory of a factor are terms."""
 
-    factors: DType
+    left: DType
+    right: DType
+    sum: DType
     m: int
     n: int
     along: tuple[bool, bool]

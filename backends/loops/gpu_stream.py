@@ -22,7 +22,7 @@ from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.reads import address, extent
 from pipelink_ir.backends.loops.reduce import finish
-from pipelink_ir.ir.dtypes import F32, F64, I64
+from pipelink_ir.ir.dtypes import F64, I64
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling import streams
 from pipelink_ir.passes.scheduling.costs import Plan
@@ -96,7 +96,7 @@ class _Stream(Tiled):
     def __init__(self, lo: Lowering, jobs: list[Job], way: Streamed) -> None:
         super().__init__(lo, jobs, way.otherwise.product)
         self.way = way
-        self.ring = form.Ring(way.dtype, ROWS // 64, COLUMNS, (way.left.along, way.right.along))
+        self.ring = form.Ring(way.otherwise.left, way.otherwise.right, self.kind.dtype, ROWS // 64, COLUMNS, (way.left.along, way.right.along))
 
     def write(self) -> None:
         """Writes the kernel."""
@@ -117,7 +117,7 @@ class _Stream(Tiled):
             batch = e.op("quot", p, each)
             self.fixed = dict(zip(self.product.batch, unravel(lo, self.batch.ranges, batch), strict=True))
             sums = e.memory("sums")
-            e.raw(form.Alloc(sums, F32, i64(self.ring.sums)))
+            e.raw(form.Alloc(sums, self.ring.sum, i64(self.ring.sums)))
             e.raw(form.Contract(sums, self.ring, panels[0], panels[1], terms, row, column, batch if self.product.batch else i64(0), maps))
             self._epilogue(sums, row, column)
 
@@ -185,7 +185,7 @@ class _Stream(Tiled):
         for d in range(2):
             at = self._at(line, e.op("+", place, i64(d)))
             first = first or at
-            dot = e.bind("dot", form.Load(sums, e.op("+", number, i64(d)), F32, F32))
+            dot = e.bind("dot", form.Load(sums, e.op("+", number, i64(d)), self.ring.sum, self.ring.sum))
             key = ("reduce", id(self.x), tuple((n, key_of(at[k])) for n, k in sorted(self.product.plain.items())))
             e.remember(key, finish(lo, self.x, self.kind, dot, i64(0), TRUE))
             value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))

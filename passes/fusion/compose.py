@@ -396,8 +396,9 @@ def _expr(e: Expr, tensors: Mapping[str, str], put: Mapping[str, Expr]) -> Expr:
 
 
 def _producer_body(p: Operator, tensors: Mapping[str, str], put: Mapping[str, Expr], kept: frozenset[str]) -> list[Let | Define]:
-    """The producer's definitions; results that become locals get the extents of their shape and the rounding of their edge."""
+    """The producer's definitions; results that become locals get the extents of their shape and the rounding of their edge, unless its edges are free."""
     assert p.compute is not None
+    free = edges_free(p)
     typed = typed_operator(p)
     shapes = {r.name: r.type for r in p.results}
     seen: dict[str, int] = {}
@@ -406,14 +407,21 @@ def _producer_body(p: Operator, tensors: Mapping[str, str], put: Mapping[str, Ex
         if isinstance(item, Define) and isinstance(new, Define) and item.tensor in shapes and item.tensor not in kept:
             k = seen.get(item.tensor, 0)
             seen[item.tensor] = k + 1
-            new = _as_local(new, _type(shapes[item.tensor], put), typed, item.tensor, k)
+            new = _as_local(new, _type(shapes[item.tensor], put), typed, item.tensor, k, free)
         out.append(new)
     return out
 
 
-def _as_local(d: Define, t: TensorType, typed: TypedOperator, result: str, piece: int) -> Define:
+def edges_free(op: Operator) -> bool:
+    """Whether what an operator makes may keep more than the dtype of its edge where both sides of the edge are one operator."""
+    return contracts.setting(op, "compile", "edges") is not None
+
+
+def _as_local(d: Define, t: TensorType, typed: TypedOperator, result: str, piece: int, free: bool) -> Define:
     axes = tuple(replace(a, lo=None, hi=dim) if isinstance(a, Axis) and a.hi is None else a for a, dim in zip(d.axes, t.dims, strict=True))
     value = typed.tensors[result].pieces[piece].value
     plain = value.dtype is DTYPES[t.dtype] and not isinstance(value, IntLit | FloatLit | Const) and not (isinstance(value, Cast) and value.implicit)
     written = isinstance(value, Cast) and not value.implicit and value.to == t.dtype
+    narrow = free and value.dtype is not None and value.dtype.is_float and value.dtype is DTYPES[t.dtype].compute
+    plain = plain or narrow
     return replace(d, axes=axes, value=d.value if plain or written else Cast(t.dtype, d.value, span=d.value.span))

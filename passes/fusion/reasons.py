@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import re
 
+from pipelink_ir.ir.dtypes import DTYPES
+from pipelink_ir.passes.fusion.compose import edges_free
 from pipelink_ir.passes.fusion.cost import Sums, compare
 from pipelink_ir.passes.fusion.groups import Graph, Group
 from pipelink_ir.passes.fusion.weigh import guess_text, stem
@@ -32,6 +34,9 @@ def fused(g: Graph, group: Group) -> list[str]:
         text = ", ".join(dict.fromkeys(texts))
         alike.setdefault(("stays inside" if inside else "is read where it is made") + saved + (f", {text}" if text and saved else f": {text}" if text else ""),
                          []).append(e)
+    free = [e for c in group.calls if edges_free(c.op) for e in c.results if not g.outside[e] and _narrow(str(g.types[e].dtype))]
+    if free:
+        out.append(f"fused: {_edges(free)} may keep more than the dtype of the edge: what makes it says 'edges = free'")
     return [*out, *(f"fused: {_edges(edges)} {'each ' if len(edges) > 1 else ''}{text}" for text, edges in alike.items())]
 
 
@@ -56,6 +61,10 @@ def told_before(reason: str | None) -> list[str]:
 
 def _listed(names: list[str]) -> str:
     return ", ".join(names) if len(names) <= SHOWN else f"{', '.join(names[:SHOWN - 1])} and {len(names) - SHOWN + 1} more"
+
+
+def _narrow(dtype: str) -> bool:
+    return DTYPES[dtype].is_float and DTYPES[dtype].compute is not DTYPES[dtype]
 
 
 def _edges(edges: list[str]) -> str:

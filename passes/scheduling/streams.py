@@ -12,7 +12,7 @@ from itertools import groupby
 from math import prod
 
 from pipelink_ir.ir.dtypes import DType
-from pipelink_ir.ir.nodes import IntLit, Name, Range
+from pipelink_ir.ir.nodes import Expr, IntLit, Name, Range
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.passes.scheduling.counts import count, known, ranges_of
@@ -56,14 +56,15 @@ def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor,
     if arch is None or (arch.sm, arch.suffix) != (90, "a"):
         return None
     found = tensor_cores_of(op, local, piece, chosen, arch)
-    if found is None or found.left.name not in HALVES or found.product.reduce.where is not None or piece.holes or not _large(piece, found):
+    if found is None or found.product.reduce.where is not None or piece.holes or not _large(piece, found):
         return None
     if not _even(tensor, piece):
         return None
     product = found.product
-    left = _matrix(op, local, found, product.left, product.rows, piece)
-    right = _matrix(op, local, found, product.right, product.columns, piece)
-    if left is None or right is None:
+    left = _matrix(op, local, found, product.left, found.left, product.rows, piece)
+    right = _matrix(op, local, found, product.right, found.right, product.columns, piece)
+    # Bytes cannot be transposed on the way.
+    if left is None or right is None or not (found.left.name in HALVES or (left.along and right.along)):
         return None
     way = Streamed(found, left, right)
     return replace(way, otherwise=replace(found, unless=way))
@@ -94,13 +95,14 @@ def _even(tensor: Tensor, piece: Piece) -> bool:
     return first is not None and low is not None and (first - low) % 2 == 0 and (size is None or size % 2 == 0)
 
 
-def _matrix(op: TypedOperator, local: Callable[[str], bool], found: TensorCores, factor: object, axes: tuple[int, ...], piece: Piece) -> Matrix | None:
+def _matrix(op: TypedOperator, local: Callable[[str], bool], found: TensorCores, factor: Expr, dtype: DType, axes: tuple[int, ...],
+            piece: Piece) -> Matrix | None:
     """A factor as a matrix of lines and terms, if it lies in memory as one."""
-    read = plain_read(factor)  # type: ignore[arg-type]
+    read = plain_read(factor)
     if read is None or local(read.tensor) or any(word not in ("", "inside") for word in read.access):
         return None
     t, product = op.tensors[read.tensor], found.product
-    if t.dtype is not found.left or not all(isinstance(i, Name) for i in read.indices):
+    if t.dtype is not dtype or not all(isinstance(i, Name) for i in read.indices):
         return None
     ranges = {r.index: ("terms", k, r) for k, r in enumerate(ranges_of(product.reduce))}
     ranges |= {n: ("lines" if a in axes else "batch", a, piece.axes[a]) for n, a in product.plain.items()}

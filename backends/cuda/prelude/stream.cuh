@@ -57,8 +57,8 @@ template <typename T> PL_DEVICE void describe(u8* draft, u8* map, const Panel<T>
     asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 0, %1;" ::"r"(at), "r"(1) : "memory");
     asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(at), "r"(1) : "memory");
     asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 2, %1;" ::"r"(at), "r"(1) : "memory");
-    // Elements of 2 bytes, no interleaving, rows of 128 bytes swizzled, zeros outside.
-    asm volatile("tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%0], 1;" ::"r"(at) : "memory");
+    // Elements of 1 or 2 bytes, no interleaving, rows of 128 bytes swizzled, zeros outside.
+    asm volatile("tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%0], %1;" ::"r"(at), "n"(int(sizeof(T)) - 1) : "memory");
     asm volatile("tensormap.replace.tile.interleave_layout.shared::cta.b1024.b32 [%0], 0;" ::"r"(at) : "memory");
     asm volatile("tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [%0], 3;" ::"r"(at) : "memory");
     asm volatile("tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%0], 0;" ::"r"(at) : "memory");
@@ -84,37 +84,12 @@ PL_DEVICE u64 matrix_at(u32 at, int leading) {
 }
 PL_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 PL_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// What is made of a sum begins behind this. A conversion to a narrower float would be drawn in between the products, which then wait for each other; an addition
+// is not, and no sum is -0, so this one changes nothing.
+PL_DEVICE void settle(float& sum) { asm volatile("add.f32 %0, %0, 0f00000000;" : "+f"(sum)::"memory"); }
+PL_DEVICE void settle(int& sum) { asm volatile("" : "+r"(sum)::"memory"); }
 template <int PENDING> PL_DEVICE void wgmma_await() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory"); }
-// 256 columns: 128 sums a thread.
-#define PL_WGMMA_256(type) \
-  asm volatile( \
-      "wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" \
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, " \
-      "%25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, " \
-      "%71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, " \
-      "%94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, " \
-      "%114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127" \
-      "}, %128, %129, 1, 1, 1, %130, %131;" \
-      : \
-      "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),  \
-      "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),  \
-      "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]),  \
-      "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),  \
-      "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]),  \
-      "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]),  \
-      "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),  \
-      "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),  \
-      "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]),  \
-      "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]),  \
-      "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), "+f"(d[96]), "+f"(d[97]), "+f"(d[98]),  \
-      "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]), "+f"(d[104]), "+f"(d[105]), "+f"(d[106]),  \
-      "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), "+f"(d[112]), "+f"(d[113]), "+f"(d[114]),  \
-      "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]), "+f"(d[120]), "+f"(d[121]), "+f"(d[122]),  \
-      "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127]) \
-      : "l"(a), "l"(b), "n"(int(!ALONG_A)), "n"(int(!ALONG_B)))
-
-// 192 columns: 96 sums a thread.
+// Adds 64 rows by 192 columns of products to the sums of a warpgroup: 96 of each thread.
 #define PL_WGMMA_192(type) \
   asm volatile( \
       "wgmma.mma_async.sync.aligned.m64n192k16.f32." type "." type " {" \
@@ -138,44 +113,47 @@ template <int PENDING> PL_DEVICE void wgmma_await() { asm volatile("wgmma.wait_g
       "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]) \
       : "l"(a), "l"(b), "n"(int(!ALONG_A)), "n"(int(!ALONG_B)))
 
-// 128 columns: 64 sums a thread.
-#define PL_WGMMA_128(type) \
+#define PL_WGMMA_192_BYTES(left, right) \
   asm volatile( \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" \
+      "wgmma.mma_async.sync.aligned.m64n192k32.s32." left "." right " {" \
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, " \
       "%25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63" \
-      "}, %64, %65, 1, 1, 1, %66, %67;" \
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, " \
+      "%71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, " \
+      "%94, %95" \
+      "}, %96, %97, 1;" \
       : \
-      "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),  \
-      "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),  \
-      "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]),  \
-      "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),  \
-      "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]),  \
-      "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]),  \
-      "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),  \
-      "+f"(d[63]) \
-      : "l"(a), "l"(b), "n"(int(!ALONG_A)), "n"(int(!ALONG_B)))
+      "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]),  \
+      "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]),  \
+      "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]),  \
+      "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]),  \
+      "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]),  \
+      "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]),  \
+      "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]),  \
+      "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]), "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71]),  \
+      "+r"(d[72]), "+r"(d[73]), "+r"(d[74]), "+r"(d[75]), "+r"(d[76]), "+r"(d[77]), "+r"(d[78]), "+r"(d[79]), "+r"(d[80]),  \
+      "+r"(d[81]), "+r"(d[82]), "+r"(d[83]), "+r"(d[84]), "+r"(d[85]), "+r"(d[86]), "+r"(d[87]), "+r"(d[88]), "+r"(d[89]),  \
+      "+r"(d[90]), "+r"(d[91]), "+r"(d[92]), "+r"(d[93]), "+r"(d[94]), "+r"(d[95]) \
+      : "l"(a), "l"(b))
 
-template <int N, bool ALONG_A, bool ALONG_B> PL_DEVICE void wgmma(f16, float* d, u64 a, u64 b) {
-  if constexpr (N == 256) PL_WGMMA_256("f16");
-  else if constexpr (N == 192) PL_WGMMA_192("f16");
-  else PL_WGMMA_128("f16");
-}
-template <int N, bool ALONG_A, bool ALONG_B> PL_DEVICE void wgmma(bf16, float* d, u64 a, u64 b) {
-  if constexpr (N == 256) PL_WGMMA_256("bf16");
-  else if constexpr (N == 192) PL_WGMMA_192("bf16");
-  else PL_WGMMA_128("bf16");
-}
+
+template <bool ALONG_A, bool ALONG_B> PL_DEVICE void wgmma(f16, f16, float* d, u64 a, u64 b) { PL_WGMMA_192("f16"); }
+template <bool ALONG_A, bool ALONG_B> PL_DEVICE void wgmma(bf16, bf16, float* d, u64 a, u64 b) { PL_WGMMA_192("bf16"); }
+template <bool ALONG_A, bool ALONG_B> PL_DEVICE void wgmma(i8, i8, int* d, u64 a, u64 b) { PL_WGMMA_192_BYTES("s8", "s8"); }
+template <bool ALONG_A, bool ALONG_B> PL_DEVICE void wgmma(i8, u8, int* d, u64 a, u64 b) { PL_WGMMA_192_BYTES("s8", "u8"); }
+template <bool ALONG_A, bool ALONG_B> PL_DEVICE void wgmma(u8, i8, int* d, u64 a, u64 b) { PL_WGMMA_192_BYTES("u8", "s8"); }
+template <bool ALONG_A, bool ALONG_B> PL_DEVICE void wgmma(u8, u8, int* d, u64 a, u64 b) { PL_WGMMA_192_BYTES("u8", "u8"); }
 #endif
 
 // The ring and the roles. Each of TEAMS warpgroups computes a tile of 64 M x N by itself, one after the other by turns: while one multiplies, another makes
-// something of its sums. The warpgroup behind them feeds. Terms come 64 at a time.
-template <typename T, int TEAMS, int M, int N, int STAGES, bool ALONG_A, bool ALONG_B> struct Stream {
-  static constexpr int ROWS = 64 * M, DEPTH = 64, A_BYTES = ROWS * 128, B_BYTES = N * 128, STAGE = A_BYTES + B_BYTES;
+// something of its sums. The warpgroup behind them feeds. Terms come 128 bytes at a time; bytes lie with their terms side by side.
+template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGES, bool ALONG_A, bool ALONG_B> struct Stream {
+  static_assert(N == 192, "the instruction is written out for so many columns");
+  static constexpr int ROWS = 64 * M, DEPTH = 128 / int(sizeof(A)), A_BYTES = ROWS * 128, B_BYTES = N * 128, STAGE = A_BYTES + B_BYTES;
   // Up to 1023 bytes before the ring, two drafts of descriptions and the gates behind it.
   static constexpr int SHARED = 1024 + STAGES * STAGE + 256 + 16 * STAGES + 8 * TEAMS;
-  Panel<T> left, right;
+  Panel<A> left;
+  Panel<B> right;
   int steps;
   u8* maps;
   u8* draft;
@@ -183,7 +161,7 @@ template <typename T, int TEAMS, int M, int N, int STAGES, bool ALONG_A, bool AL
   int slot;
 
   // `shared` is SHARED bytes, `memory` 256 bytes of device memory for each block, at a multiple of 128. All tiles have the same number of `terms`.
-  PL_MEMBER Stream(u8* shared, u8* memory, const Panel<T>& a, const Panel<T>& b, int terms)
+  PL_MEMBER Stream(u8* shared, u8* memory, const Panel<A>& a, const Panel<B>& b, int terms)
       : left(a), right(b), steps((terms + DEPTH - 1) / DEPTH), phase(0), position(0), turn(0), slot(0) {
 #if PL_SM90A
     const u32 at = shared_address(shared), begin = (at + 1023) / 1024 * 1024;
@@ -229,8 +207,8 @@ template <typename T, int TEAMS, int M, int N, int STAGES, bool ALONG_A, bool AL
 #if PL_SM90A
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (thread() / 32 == TEAMS * 4) {
-      describe(draft, maps, left, 64, ALONG_A ? ROWS : 64);
-      describe(draft + 128, maps + 128, right, 64, ALONG_B ? N : 64);
+      describe(draft, maps, left, DEPTH, ALONG_A ? ROWS : DEPTH);
+      describe(draft + 128, maps + 128, right, DEPTH, ALONG_B ? N : DEPTH);
     }
 #endif
   }
@@ -268,9 +246,9 @@ template <typename T, int TEAMS, int M, int N, int STAGES, bool ALONG_A, bool AL
   }
 
   // Makes the sums of a tile: those of a thread are, for each 64 rows and each 8 columns, rows `member() / 32 * 16 + lane / 4` and 8 below, two columns each.
-  PL_MEMBER void multiply(float* sums, int row, int row_batch, int column, int column_batch) {
+  PL_MEMBER void multiply(S* sums, int row, int row_batch, int column, int column_batch) {
     PL_UNROLL
-    for (int i = 0; i < M * N / 2; i++) sums[i] = 0.0f;
+    for (int i = 0; i < M * N / 2; i++) sums[i] = S(0);
 #if PL_SM90A
     gate_wait(turn_of(team()), team() == 0 ? turn ^ 1 : turn);
     turn ^= 1;
@@ -283,7 +261,7 @@ template <typename T, int TEAMS, int M, int N, int STAGES, bool ALONG_A, bool AL
       for (int n = 0; n < 4; n++) {
         PL_UNROLL
         for (int i = 0; i < M; i++) {
-          wgmma<N, ALONG_A, ALONG_B>(T(), sums + i * (N / 2), matrix_at(a + i * 8192 + n * (ALONG_A ? 32 : 2048), ALONG_A ? 16 : 8192),
+          wgmma<ALONG_A, ALONG_B>(A(), B(), sums + i * (N / 2), matrix_at(a + i * 8192 + n * (ALONG_A ? 32 : 2048), ALONG_A ? 16 : 8192),
                                      matrix_at(b + n * (ALONG_B ? 32 : 2048), ALONG_B ? 16 : 8192));
         }
       }
@@ -297,6 +275,8 @@ template <typename T, int TEAMS, int M, int N, int STAGES, bool ALONG_A, bool AL
     }
     if (member() == 0) gate_arrive(turn_of((team() + 1) % TEAMS));
     wgmma_await<0>();
+    PL_UNROLL
+    for (int i = 0; i < M * N / 2; i++) settle(sums[i]);
     if (before >= 0 && member() == 0) gate_arrive(empty(before));
     for (int i = 1; i < TEAMS; i++) skip();
 #else
@@ -306,7 +286,7 @@ template <typename T, int TEAMS, int M, int N, int STAGES, bool ALONG_A, bool AL
       if (i >= (ALONG_A ? left.n1 : left.n0) || j >= (ALONG_B ? right.n1 : right.n0)) continue;
       for (int k = 0; k < terms; k++) {
         const i64 p = ALONG_A ? k + i * left.step1 : i + k * left.step1, q = ALONG_B ? k + j * right.step1 : j + k * right.step1;
-        sums[s] = sums[s] + float(left.at[p + row_batch * left.step2]) * float(right.at[q + column_batch * right.step2]);
+        sums[s] = sums[s] + S(left.at[p + row_batch * left.step2]) * S(right.at[q + column_batch * right.step2]);
       }
     }
 #endif

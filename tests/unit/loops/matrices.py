@@ -100,7 +100,7 @@ class Matrices:
         terms, row, column, batch = map(m.ev, (s.terms, s.row, s.column, s.batch))
         a = panel(m, s.left, s.ring.along[0], range(row, row + s.ring.rows), terms, batch)
         b = panel(m, s.right, s.ring.along[1], range(column, column + s.ring.n), terms, batch)
-        sums = (a @ b.T).astype(np.float32)
+        sums = (a @ b.T).astype(np.int64).astype(np.int32) if s.ring.sum.is_int else (a @ b.T).astype(np.float32)
         for t in range(128):
             m.own[s.sums][t] = [sums[s.ring.place(t, n)] for n in range(s.ring.sums)]
 

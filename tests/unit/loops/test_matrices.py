@@ -144,7 +144,7 @@ def test_products_that_stream(left: tuple[int, int], right: tuple[int, int], bod
 
 
 @pytest.mark.parametrize(("text", "arch"), [
-    (plain(), Arch("cuda", 90)), (plain(), Arch("cuda", 100, "a")), (plain("i8", "i8", "i32"), HOPPER), (plain(value="(2 * %x[i, k]) * %w[k, j]"), HOPPER),
+    (plain(), Arch("cuda", 90)), (plain(), Arch("cuda", 100, "a")), (plain("i8", "i8", "i32"), HOPPER), (plain("f32", "f32"), HOPPER), (plain(value="(2 * %x[i, k]) * %w[k, j]"), HOPPER),
     (op("%x: tensor<40x40xf16>, %w: tensor<40x24xf16> -> %y: tensor<40x24xf32>", "%y[i, j] = sum[k < 40](%x[i, k] * %w[k, j])"), HOPPER),
     (op("%x: tensor<MxKx2xf16>, %w: tensor<KxNxf16> -> %y: tensor<MxNxf32>", "%y[i, j] = sum[k < K](%x[i, k, 0] * %w[k, j])"), HOPPER),
     (op("%x: tensor<Mx2xKxf16>, %w: tensor<KxNxf16> -> %y: tensor<MxNxf32>", "%y[i, j] = sum[k < K](%x[i, 1, k] * %w[k, j])"), HOPPER),
