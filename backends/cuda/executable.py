@@ -16,13 +16,14 @@ from pipelink_ir.backends.cuda.compile import PipelineCode, compile_pipeline
 from pipelink_ir.backends.cuda.driver import FORKED, RECORD, Commands, DeviceError, Driver, OutOfDeviceMemory, pick
 from pipelink_ir.backends.cuda.failures import found_by_kernels, node_of, out_of_memory, refused
 from pipelink_ir.backends.cuda.graphs import Graphs
-from pipelink_ir.backends.cuda.lanes import SPARED, SPARES, Instance, Lane, Spare
+from pipelink_ir.backends.cuda.lanes import Instance, Lane
 from pipelink_ir.backends.cuda.loaded import Kernels, LoadedOperator
 from pipelink_ir.backends.cuda.opened import driver
 from pipelink_ir.backends.cuda.order import Order
 from pipelink_ir.backends.cuda.pinned import pinned_pool
 from pipelink_ir.backends.cuda.recipe import ALIGN, Recipe, RecipeMaker
 from pipelink_ir.backends.cuda.run import Given, Run, size_of
+from pipelink_ir.backends.cuda.spares import SPARED
 from pipelink_ir.backends.planning import Planner, Step, memory_statistics
 from pipelink_ir.backends.scalars import Number
 from pipelink_ir.ir.diagnostics import UsageError
@@ -165,13 +166,18 @@ class CudaExecutable:
                 if recipe.bytes > lane.arena_bytes or (recipe.bytes and instance.base != lane.arena):
                     # Another recipe has moved the arena.
                     instance.place(lane.reserve(recipe.bytes))
-                spare = lane.spare(instance, stream)
+                spare = lane.spares.find(instance, stream)
                 if spare is not None:
                     arrays, outputs = spare.arrays.copy(), spare.addresses
+                    if spare.replay(inputs):
+                        lane.owned.late = lane.unfinished = True
+                        return arrays
                 else:
                     arrays, outputs = self._fresh(instance, stream)
                 instance.give(inputs, outputs)
-                instance.run_again(stream)
+                changed = instance.run_again(stream)
+                if spare is not None:
+                    spare.ran(inputs, changed)
             except DeviceError:
                 # The long way meets the fault again, and tells it.
                 instance.dirty.update(instance.steps)
@@ -194,8 +200,7 @@ class CudaExecutable:
             total += size
         del array
         if total <= SPARED:
-            del lane.spares[:1 - SPARES]
-            lane.spares.append(Spare(instance, arrays, outputs, stream))
+            lane.spares.add(instance, arrays, outputs, stream)
         return arrays, outputs
 
     def _idle_on(self, stream: int) -> Lane | None:
@@ -365,7 +370,7 @@ class CudaExecutable:
 
     def _recipe(self, shapes: tuple[tuple[int, ...], ...]) -> Recipe:
         found = self._recipes.get(shapes)
-        return found if found is not None else self._guarded(lambda: self._make(shapes), None)  # type: ignore[no-any-return]
+        return found if found is not None else self._guarded(lambda: self._make(shapes), None)
 
     @property
     def statistics(self) -> dict[str, int | str]:

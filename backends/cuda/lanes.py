@@ -12,19 +12,11 @@ from typing import Any
 
 from pipelink_ir.backends.cuda.driver import CALL, LAUNCH, RECORD, REPLAY, REPOINT, WAIT, Commands, Driver, Graph, quietly
 from pipelink_ir.backends.cuda.recipe import Recipe
+from pipelink_ir.backends.cuda.spares import LEGACY, Spares
 
 ROOM = 16
 """Streams of callers that a lane's table of streams has room for at first."""
 
-
-LEGACY = 0
-"""The legacy default stream. It never goes away and no other stream ever has its number, so what stands on it is in order, and can be recorded later."""
-
-SPARED = 2 << 20
-"""Bytes of results of one call that a lane holds on to: when the caller has dropped them they are handed out again, which costs less than new arrays."""
-
-SPARES = 2
-"""So many calls: of two that take turns, as in `y = pipeline(x=x).y` in a loop, one is held while the other is written."""
 
 KEPT = 16
 """Tables of commands that an instance keeps for sets of launches whose arguments change."""
@@ -189,8 +181,8 @@ class Instance:
         for pointer in self._given_fixed:
             self._point(pointer.place, (inputs if pointer.of.kind == "input" else results)[pointer.of.number] + pointer.of.offset)
 
-    def run_again(self, stream: int) -> None:
-        """Issue a run that is nothing but its kernels, behind the last run of the lane, which was on this stream."""
+    def run_again(self, stream: int) -> bool:
+        """Issue a run that is nothing but its kernels, behind the last run of the lane, which was on this stream; whether arguments had changed."""
         lane, graph, device = self.lane, self.graph, self.lane.device
         if stream == LEGACY:
             lane.owned.late = True
@@ -198,8 +190,10 @@ class Instance:
                 lane.driver.issue(device, self._again_commands(False), lane.table(stream))
         else:
             lane.driver.issue(device, self._again_commands(True), lane.table(stream))
-        if self.dirty:
-            self.dirty.clear()
+        if not self.dirty:
+            return False
+        self.dirty.clear()
+        return True
 
     def _again_commands(self, ordered: bool) -> Commands:
         """The commands: a replay, with the arguments that have changed told to the graph first, or the kernels; `ordered`: with the event of the lane."""
@@ -235,28 +229,6 @@ class Instance:
             quietly(graph.close)
 
 
-class Spare:
-    """The results of the last call of an instance. Who held them when nobody had them yet is counted: when it is the same again, every caller, view and
-    library has let go of them, and on the same stream nothing can read what the next run writes."""
-
-    __slots__ = ("addresses", "arrays", "holders", "instance", "shapes", "stream")
-
-    def __init__(self, instance: Instance, arrays: list[Any], addresses: list[int], stream: int) -> None:
-        self.instance, self.arrays, self.addresses, self.stream = instance, list(arrays), addresses, stream
-        self.shapes = [output[0] for output in instance.recipe.outputs]
-        # The caller's list holds each once more than this one alone.
-        self.holders = [(first - 1, *rest) for first, *rest in self._counted()]
-
-    def _counted(self) -> list[tuple[int, ...]]:
-        """Counted in one place, where the same names hold them each time."""
-        count = self.instance.lane.driver.holders
-        return [count(a) for a in self.arrays]
-
-    def free(self) -> bool:
-        """Whether they can be handed out again."""
-        return self._counted() == self.holders and [a.shape for a in self.arrays] == self.shapes
-
-
 class Lane:
     """Streams, events, arena and instances. `last` is the stream of the last run, on which `done` was recorded after it."""
 
@@ -268,8 +240,7 @@ class Lane:
         self.own = self.last = self.owned.own
         """The lane's own stream, on which runs for arrays of the host go."""
         self._done = self._event(0)
-        self.spares: list[Spare] = []
-        """Results of the last calls, the latest one last; they are all of one instance and one stream."""
+        self.spares = Spares()
         self.arena = self.arena_bytes = 0
         self.instances: dict[int, Instance] = {}
         self.commands = Commands(room=32)
@@ -305,29 +276,11 @@ class Lane:
             found = self.instances[id(recipe)] = Instance(self, recipe)
         return found
 
-    def spare(self, instance: Instance, stream: int) -> Spare | None:
-        """Results that can be handed out again, the latest ones first: whoever drops each at once gets the same every time, and no argument changes."""
-        spares = self.spares
-        if not spares:
-            return None
-        latest = spares[-1]
-        if latest.instance is not instance or latest.stream != stream:
-            spares.clear()
-            return None
-        if latest.free():
-            return latest
-        for n in range(len(spares) - 1):
-            if spares[n].free():
-                spares.append(spares.pop(n))
-                return spares[-1]
-        return None
-
     def forget(self, recipe: Recipe) -> None:
         """A recipe that is no longer kept."""
         found = self.instances.pop(id(recipe), None)
         if found is not None:
-            if self.spares and self.spares[-1].instance is found:
-                self.spares.clear()
+            self.spares.forget(found)
             found.close()
 
     # ------------------------------------------------------------------------------------------------------------------- streams

@@ -1,6 +1,7 @@
 """Calls in the form of the last one: they do no more than they have to, follow every array, and anything that is different is still looked at."""
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 import types
@@ -175,6 +176,44 @@ def test_results_that_take_turns(device: EmulatingDriver, cupy: Any) -> None:
     assert len(device.memory) == before + 7  # the inputs
 
 
+def test_the_same_arrays_altogether_have_graphs_of_their_own(device: EmulatingDriver, cupy: Any) -> None:
+    """Two sets of results take turns over the same input: in the end nothing is told to any graph; another input is; values are looked up at each call."""
+    p, arrays = warm(device, cupy, SUM)
+    x, z = arrays["x"], arrays["z"]
+    y = p(x=x, z=z).y
+    for _ in range(8):
+        y = p(x=x, z=z).y
+    graphs = len(device.graphs)
+    device.log.clear()
+    for k in range(6):
+        ctypes.memmove(x.data.ptr, values(k).ctypes.data, 32)
+        y = p(x=x, z=z).y
+        np.testing.assert_array_equal(device.to_host(y), values(k) + 2 + values(1))
+    counts = {e[0] for e in device.log}
+    assert "replay" in counts
+    assert "repoint" not in counts
+    assert len(device.graphs) == graphs == 2  # that of the instance serves one of the two
+    other = cupy.ndarray(device, values(9))
+    for _ in range(2):
+        y = p(x=other, z=z).y
+        np.testing.assert_array_equal(device.to_host(y), values(9) + 2 + values(1))
+        y = p(x=x, z=z).y
+        np.testing.assert_array_equal(device.to_host(y), values(5) + 2 + values(1))
+    # The arena moves: the graphs that know the old one are not used any more.
+    big = {n: cupy.ndarray(device, values(k, 5000)) for k, n in enumerate("xz")}
+    for _ in range(3):
+        np.testing.assert_array_equal(device.to_host(p(**big).y), values(0, 5000) + 2 + values(1, 5000))
+    for k in range(8):
+        ctypes.memmove(x.data.ptr, values(k).ctypes.data, 32)
+        y = p(x=x, z=z).y
+        np.testing.assert_array_equal(device.to_host(y), values(k) + 2 + values(1))
+    open_graphs = [g for g in device.graphs.values() if not g.closed]
+    assert len(open_graphs) <= 2 + 2
+    del p, y
+    gc.collect()
+    assert all(g.closed for g in device.graphs.values())
+
+
 def test_results_that_somebody_holds_stay(device: EmulatingDriver, cupy: Any) -> None:
     """By the results, by one of the arrays, by a reference that does not keep it alive, or by a list of a list."""
     p, arrays = warm(device, cupy)
@@ -204,7 +243,7 @@ def test_large_results_are_not_held(device: EmulatingDriver, cupy: Any, monkeypa
     for _ in range(3):
         called(p, device, **arrays)
     assert device.live == live
-    assert not p.executable.lane_of_last().spares  # type: ignore[attr-defined]
+    assert not p.executable.lane_of_last().spares.held  # type: ignore[attr-defined]
 
 
 def test_results_of_another_stream_are_not_handed_out(device: EmulatingDriver, cupy: Any) -> None:
