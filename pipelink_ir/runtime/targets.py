@@ -25,7 +25,8 @@ class Target:
 
     name: str
     passes: str
-    needs: tuple[str, ...] = ("resolve", "infer-types", "flatten")
+    needs: tuple[str, ...] = ("resolve", "infer-types", "flatten", "verify-plan")
+    """Also when other passes are asked for: nothing runs by a plan that was not proven."""
     texts: tuple[str, ...] = ()
     runs: bool = True
     device: int | None = None
@@ -94,7 +95,7 @@ def completed(steps: Sequence[Step], target: Target) -> tuple[Step, ...]:
     tail: list[Step] = []
     for name in target.needs:
         if name not in names:
-            (tail if name == "flatten" else head).append(step(name))
+            (tail if name in ("flatten", "verify-plan") else head).append(step(name))
     return (*head, *steps, *tail)
 
 

@@ -244,3 +244,12 @@ def test_places_of_a_call_are_proven_again() -> None:
     assert wrong(0, 256, 256)
     assert wrong(0, 256, 512, 767)
     assert wrong(-64, 256, 512)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda-emulated"])
+def test_nothing_runs_by_a_plan_that_is_not_proven(target: str) -> None:
+    """Also where the passes are chosen by hand."""
+    import pipelink_ir as pl
+    text = OPS + "pipeline @p(%x: tensor<64xf32>) -> (%z: tensor<128xf32>) { %a = @s(%x) %z = @cat(%a, %x) plan { elided = true } }"
+    with pytest.raises(ProgramError, match="cannot be left out"):
+        pl.compile(text, target, passes="resolve,infer-types,flatten")
