@@ -122,16 +122,18 @@ def _random(operand: Operand, shape: tuple[int, ...], rng: Any) -> Any:
 
 
 def measure(compiled: Compiled, arrays: Mapping[str, Any], runs: int) -> Measured:
-    """Measure calls on arrays of the host."""
+    """Measure calls on arrays of the host. Parameters are bound before, as they are where a pipeline is called often."""
     bound = compiled.check(arrays)
-    size = sum(_bytes(a) for a in bound.arrays.values())
-    results = compiled.run(bound)
-    size += sum(_bytes(a) for a in results.values())
+    sizes, size = dict(bound.sizes), sum(_bytes(a) for a in bound.arrays.values())
+    size += sum(_bytes(a) for a in compiled.run(bound).values())
+    name, parameters = compiled.pipeline.name, {o.name: arrays[o.name] for o in compiled.inputs if o.param}
+    if parameters:
+        whole = compiled.bind(**parameters)
+        compiled, arrays = whole.rest, {**arrays, **whole.params, **whole.kept}
     there = _on_cpu if compiled.target.name == "cpu" else _on_gpu
-    rate, calls, host, steps = there(compiled, arrays, bound, runs)
-    statistics_of: Mapping[str, Any] = getattr(compiled.executable, "statistics", {})
-    return Measured(compiled.pipeline.name, compiled.target.name, dict(bound.sizes), rate, size, tuple(1e3 * s for s in calls), host,
-                    _kernels(compiled, steps), statistics_of)
+    rate, calls, host, steps = there(compiled, arrays, runs)
+    found: Mapping[str, Any] = getattr(compiled.executable, "statistics", {})
+    return Measured(name, compiled.target.name, sizes, rate, size, tuple(1e3 * s for s in calls), host, _kernels(compiled, steps), found)
 
 
 def _bytes(array: Any) -> int:
@@ -161,9 +163,10 @@ def _clocked(call: Callable[[], Any], runs: int) -> list[float]:
 _Found = tuple[float, list[float], float | None, list[StepTimes]]
 
 
-def _on_cpu(compiled: Compiled, arrays: Mapping[str, Any], bound: Any, runs: int) -> _Found:
+def _on_cpu(compiled: Compiled, arrays: Mapping[str, Any], runs: int) -> _Found:
     from pipelink_ir.backends.cpu.timing import step_times
     executable: Any = compiled.executable
+    bound = compiled.check(arrays)
     calls = _clocked(lambda: compiled(**arrays), runs)
     addresses, kept = bound.dense() if bound.packed else (bound.addresses, None)
     steps = step_times(executable, bound.shapes, addresses, runs)
@@ -190,7 +193,7 @@ def _copy_rate(size: int) -> float:
         return 2 * part * threads / min(_clocked(lambda: list(pool.map(copy, range(threads))), 7))
 
 
-def _on_gpu(compiled: Compiled, arrays: Mapping[str, Any], bound: Any, runs: int) -> _Found:
+def _on_gpu(compiled: Compiled, arrays: Mapping[str, Any], runs: int) -> _Found:
     import numpy as np
 
     from pipelink_ir.backends.cuda.timing import DeviceClock, step_times
@@ -198,7 +201,7 @@ def _on_gpu(compiled: Compiled, arrays: Mapping[str, Any], bound: Any, runs: int
     clock = DeviceClock(executable)
     try:
         dtypes = {o.name: DTYPES[o.type.dtype] for o in compiled.inputs}
-        there = {name: clock.array(np.array(a, order="C"), dtypes[name]) for name, a in bound.arrays.items()}
+        there = {name: clock.array(np.array(a, order="C"), dtypes[name]) if isinstance(a, np.ndarray) else a for name, a in arrays.items()}
 
         def call() -> Any:
             return compiled(**there)

@@ -62,6 +62,21 @@ def test_unfused_kernels_have_the_bytes_of_their_arrays(pipelinkc: Command, prog
     assert {k["operator"] for k in kernels} == {"add", "shares"}
 
 
+def test_what_depends_on_parameters_alone_is_not_measured(pipelinkc: Command, tmp_path: Path) -> None:
+    """%s is computed when the parameter is bound; the floor still counts the arrays as the signature has them."""
+    path = tmp_path / "q.plir"
+    path.write_text(PROGRAM.partition("pipeline")[0] + "pipeline @q(%x: tensor<NxHxf32>, param %w: tensor<NxHxf32>, param %b: tensor<Hxf32>) -> (%y: tensor<NxHxf32>) {\n"
+                    "  %s = @shares(%w)\n  %t = @add(%x, %b)\n  %y = @both(%t, %s)\n}\n"
+                    "op @both(%x: tensor<NxHxf32>, %z: tensor<NxHxf32>) -> (%y: tensor<NxHxf32>) { compute { %y[n, h] = %x[n, h] * %z[n, h] } }\n")
+    done = pipelinkc("bench", path, "--target", "cpu", "--size", "N=16,H=8", "--runs", "2", "--format", "json", "--pass-options", "fuse{nodes=1}")
+    assert done.status == 0, done.err
+    found = json.loads(done.out)
+    assert found["pipeline"] == "q"
+    assert found["bytes"] == 4 * (3 * 16 * 8 + 8)
+    assert "shares" not in {k["operator"] for k in found["kernels"]}
+    assert {"add", "both"} <= {k["operator"] for k in found["kernels"]}
+
+
 @pytest.mark.parametrize("rich", [True, False])
 def test_the_table(pipelinkc: Command, program: Path, monkeypatch: pytest.MonkeyPatch, rich: bool) -> None:
     if rich:
