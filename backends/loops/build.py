@@ -20,10 +20,9 @@ from pipelink_ir.ir.dtypes import I64, DType
 from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name, Range
 from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.ir.walk import deep
+from pipelink_ir.passes.scheduling.derivation import derivation
 from pipelink_ir.passes.scheduling.place import plan
-from pipelink_ir.passes.scheduling.settle import settled
 from pipelink_ir.passes.scheduling.steps import distributed
-from pipelink_ir.passes.scheduling.transpose import turned
 
 RULES.update({"read": read, "reduce": reduce, "rank": ranked})
 
@@ -38,7 +37,7 @@ def build(op: TypedOperator) -> form.Program:
 
 class _Builder:
     def __init__(self, op: TypedOperator) -> None:
-        op, copies = turned(settled(op))
+        op, copies = derivation(op, "cpu")
         self.op, self.plan, self.sites = op, plan(op, copies), Sites()
         self.kernels: list[form.Kernel] = []
 

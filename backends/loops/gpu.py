@@ -28,13 +28,12 @@ from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Group, TypedOperator
 from pipelink_ir.ir.walk import deep
 from pipelink_ir.passes.scheduling.costs import Plan
+from pipelink_ir.passes.scheduling.derivation import derivation
 from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
 from pipelink_ir.passes.scheduling.kernels import KernelPlan, kernels_of
-from pipelink_ir.passes.scheduling.parts import derived
 from pipelink_ir.passes.scheduling.products import Product
-from pipelink_ir.passes.scheduling.settle import settled
-from pipelink_ir.passes.scheduling.streams import Streamed
 from pipelink_ir.passes.scheduling.shape import Shape
+from pipelink_ir.passes.scheduling.streams import Streamed
 from pipelink_ir.passes.scheduling.tensor_cores import TensorCores
 from pipelink_ir.passes.scheduling.turns import Turn
 from pipelink_ir.passes.scheduling.windows import Window
@@ -56,10 +55,10 @@ def _product(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body
     assert isinstance(k.way, Product)
     return product_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
 
+
 def _wgmma(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     assert isinstance(k.way, Streamed)
     return stream_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
-
 
 
 def _mma(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
@@ -98,7 +97,7 @@ BODIES: dict[str, Callable[[TypedOperator, Plan, Sites, KernelPlan], Body]] = {
 
 class _GpuBuilder:
     def __init__(self, op: TypedOperator) -> None:
-        op, stored = derived(settled(op))
+        op, stored = derivation(op, "cuda")
         self.op, self.plan, self.sites = op, gpu_plan(op, stored), Sites()
         self.kernels: list[form.Kernel] = []
         self.scratch: list[form.Buffer] = []

@@ -5,9 +5,10 @@ what the guards around an expression say (`select`, `and`, `or`, filters).
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 
+from pipelink_ir.ir.affine import normal
 from pipelink_ir.ir.diagnostics import Note, Report
 from pipelink_ir.ir.dtypes import BOOL, DTYPES, I64
 from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name, Range, Read, Reduce
@@ -31,11 +32,12 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Facts at one place, and the indices whose ranges depend on data."""
+    """Facts at one place, the indices whose ranges depend on data, and the ranges of all indices."""
 
     base: Facts
     held: Facts
     data: frozenset[str] = frozenset()
+    runs: Mapping[str, tuple[Expr, Expr]] = field(default_factory=dict)
 
     def guard(self, condition: Expr, holds: bool) -> Context:
         return replace(self, held=self.held.with_condition(condition, holds))
@@ -43,7 +45,30 @@ class Context:
     def inside(self, r: Range) -> Context:
         assert r.lo is not None
         data = self.data | {r.index} if depends_on_data(r.lo, self.data) or depends_on_data(r.hi, self.data) else self.data
-        return Context(self.base.with_range(r.index, r.lo, r.hi), self.held.with_range(r.index, r.lo, r.hi), data)
+        runs = {**self.runs, r.index: (r.lo, r.hi)}
+        base = self.base.with_range(r.index, r.lo, r.hi)
+        return Context(base, base if self.held is self.base else self.held.with_range(r.index, r.lo, r.hi), data, runs)
+
+
+def natural(x: Expr, c: Context, dims: Container[str]) -> bool:
+    """Whether an expression is seen to be no less than 0."""
+    if isinstance(x, IntLit):
+        return x.value >= 0
+    if isinstance(x, Name):
+        return x.name in dims if x.name not in c.runs else natural(c.runs[x.name][0], c, dims)
+    if isinstance(x, Apply) and x.fn == "max":
+        return any(natural(a, c, dims) for a in x.args)
+    return isinstance(x, Apply) and x.fn in ("+", "*", "min", "floordiv", "ceildiv") and all(natural(a, c, dims) for a in x.args)
+
+
+def written(index: Expr, c: Context, dims: Container[str]) -> tuple[Expr | None, Expr | None]:
+    """Bounds of an index as its range is written: 0, and a dimension or a number that its end is the `min` of."""
+    if not isinstance(index, Name) or index.name not in c.runs:
+        return None, None
+    first, end = c.runs[index.name]
+    ends = end.args if isinstance(end, Apply) and end.fn == "min" else (end,)
+    hi = next((x for x in ends if isinstance(x, IntLit) or (isinstance(x, Name) and x.name in dims)), None)
+    return IntLit(0, dtype=I64) if natural(first, c, dims) else None, hi
 
 
 def depends_on_data(e: Expr, data: frozenset[str]) -> bool:
@@ -125,7 +150,6 @@ class Walker:
             count = extent if isinstance(count, IntLit) and count.value == 1 else Apply("*", (count, extent), dtype=I64)
         fits = both(comparison("<", rank, count), comparison(">=", rank, Apply("neg", (count,), dtype=I64)))
         if self.generic and not depends_on_data(rank, c.data) and c.held.refuted(fits) and not c.held.contradictory():
-            from pipelink_ir.ir.affine import normal
             from pipelink_ir.passes.infer.text import show
             assert e.rank is not None
             self.report.error("bounds", e.rank.span, f"'{e.kind}' over {show(normal(count))} values has no rank {show(e.rank)}", (),
@@ -143,8 +167,11 @@ class Walker:
         border = shape.border[axis]
         if bound is None:
             self.need(e.tensor, axis, index, c, e)
-            return "guarded"
+            # The extent becomes what is asked for; where no guard stands around, that is every place the index comes to.
+            return "inside" if c.held is c.base and self.ring.get(e.tensor) is None else "guarded"
         lo, hi = bound
+        if isinstance(index, Name) and index.name in c.runs and self.ring.get(e.tensor) != axis and self._within(c, *c.runs[index.name], lo, hi):
+            return "inside"
         inside = both(comparison("<=", lo, index), comparison("<", index, hi))
         if self.ring.get(e.tensor) == axis:
             # A read of an earlier step may count on nothing but its guards: where it would leave the extents, a base case is missing.
@@ -164,6 +191,13 @@ class Walker:
         if not data:
             self._outside(e, axis, index, bound, shape, c, "is not proven inside")
         return "check"
+
+    def _within(self, c: Context, first: Expr, end: Expr, lo: Expr, hi: Expr) -> bool:
+        """Whether [first, end) is seen to lie in [lo, hi) as it is written: it begins at 0 or later, and `end` is `hi` or a `min` of it and others."""
+        if first != lo and not (lo == IntLit(0) and natural(first, c, self.dims)):
+            return False
+        ends = end.args if isinstance(end, Apply) and end.fn == "min" else (end,)
+        return any(x == hi or normal(x) == hi for x in ends)
 
     def _outside(self, e: Read, axis: int, index: Expr, bound: tuple[Expr, Expr], shape: Shape, c: Context, how: str) -> None:
         from pipelink_ir.passes.infer.text import show

@@ -16,7 +16,7 @@ from pipelink_ir.ir.nodes import Apply, Expr, IntLit, Name, Range, Read
 from pipelink_ir.ir.prover import Facts
 from pipelink_ir.ir.typed import Border, Group, Piece, Tensor
 from pipelink_ir.ir.walk import names_in, reads_in, substitute
-from pipelink_ir.passes.infer.access import Bound, Context, Shape, Walker, both, comparison, depends_on_data, interval
+from pipelink_ir.passes.infer.access import Bound, Context, Shape, Walker, both, comparison, depends_on_data, interval, written
 from pipelink_ir.passes.infer.cover import check_pieces
 from pipelink_ir.passes.infer.drafts import Draft, DraftPiece, Drafts, as_index
 from pipelink_ir.passes.infer.expressions import Faulty, Unknown, coerce, type_expr
@@ -212,6 +212,8 @@ class Boxes:
             self._need_extent(name)
             return
         lo, hi = c.held.bounds(index, self.drafts.scope.dims)
+        if lo is None or hi is None:
+            lo, hi = written(index, c, self.drafts.scope.dims)
         if lo is None or hi is None or _far(lo) or _far(hi):
             if c.held.contradictory():
                 return
@@ -254,7 +256,7 @@ class Boxes:
             self.reader = (t.name, p)
             walker = Walker(self.drafts.op.name, self.drafts.report, self.generic, self._shape, self._want, self._why, frozenset(self.drafts.scope.dims),
                             self.ring)
-            value = walker.walk(p.value, Context(facts, facts))
+            value = walker.walk(p.value, Context(facts, facts, runs={r.index: (r.lo or ZERO, r.hi) for r in axes}))
             pieces.append(Piece(tuple(axes), value, holes, p.span))
         self.reader = None
         if not t.faulty:

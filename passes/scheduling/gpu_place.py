@@ -32,6 +32,8 @@ ALONE = 4.0
 class GpuPlanner(Planner):
     """The planner with the prices of a GPU. `stored` are locals that have to lie in memory."""
 
+    target = "cuda"
+
     def __init__(self, op: TypedOperator, stored: Iterable[str]) -> None:
         super().__init__(op, frozenset(stored))
         self.ring = frozenset(n for g in op.order if g.recurrence for n in g.tensors)

@@ -11,9 +11,9 @@ Reductions with few results, or along an axis that is slow in memory, are done i
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import inf, prod
 
-from pipelink_ir.ir.dtypes import BOOL, F64, I64, DType
+from pipelink_ir.ir.dtypes import BOOL, F64, I32, I64, DType
 from pipelink_ir.ir.functions import REDUCTIONS
 from pipelink_ir.ir.nodes import Apply, Cast, Const, Expr, FloatLit, IntLit, Name, Range, Read, Reduce
 from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
@@ -165,7 +165,7 @@ class _Parts:
         for k in self.cut:
             r = ranges[k]
             lo = r.lo or _int(0)
-            n = _do("max", _do("-", r.hi, lo), _int(0)) if r.lo is not None else r.hi
+            n = _do("max", _do("-", r.hi, lo), _int(0))
             last = not any(later > k for later in long_ones)
             least = 1 if not last else COLUMN_LEAST if columns else LEAST
             size = _do("max", _do("ceildiv", n, budget), _int(least))
@@ -214,7 +214,7 @@ class _Cutter:
         return self.made.part(self.near, kind, dtype, (*parts.numbers, *self.axes), value)
 
     def _count(self) -> Tensor:
-        return self._part("sum", _int(1), I64)
+        return self._part("sum", Cast("i64", IntLit(1, dtype=I32), dtype=I64), I64)
 
     def _of(self, t: Tensor) -> Expr:
         """What a part holds, at the indices of its number and of the result."""
@@ -247,7 +247,8 @@ class _Cutter:
         place = self._part(x.kind, x.body, x.dtype or I64)
         best = self._part(x.kind[3:], x.body, x.body.dtype or F64)
         winner = self._over(x.kind, self._of(best), x.dtype or I64)
-        at = _as(winner, I64)
+        # Said once more for the proof that it is inside.
+        at = Apply("clamp", (_as(winner, I64), _int(0), _do("-", parts.numbers[0].hi, _int(1))), dtype=I64)
         found: Expr = Read(place.name, (at, *(Name(a.index, dtype=I64) for a in self.axes)), ("inside",) * len(place.shape), span=x.span, dtype=x.dtype)
         if len(parts.inner) > 1:
             rest: Expr = parts.sizes[0]
@@ -271,14 +272,29 @@ def _do(fn: str, a: Expr, b: Expr) -> Expr:
         return a
     if (fn == "+" and x == 0) or (fn == "*" and x == 1):
         return b
+    if fn == "max" and y is not None and x is None and _least(a) >= y:
+        return a
     if x is not None and y is not None and fn != ">":
         return _int({"+": x + y, "-": x - y, "*": x * y, "max": max(x, y), "min": min(x, y), "floordiv": x // y if y else 0,
                      "ceildiv": -(-x // y) if y else 0}[fn])
     return Apply(fn, (a, b), dtype=BOOL if fn == ">" else I64)
 
 
+def _least(x: Expr) -> float:
+    """What a size is no less than."""
+    value = known(x)
+    if value is not None:
+        return value
+    if isinstance(x, Name):
+        return 0
+    if isinstance(x, Apply) and x.fn in ("max", "min"):
+        return (max if x.fn == "max" else min)(map(_least, x.args))
+    nonnegative = isinstance(x, Apply) and x.fn in ("+", "*", "ceildiv", "floordiv") and all(_least(a) >= 0 for a in x.args)
+    return 0 if nonnegative else -inf
+
+
 def _as(x: Expr, dtype: DType) -> Expr:
-    return x if x.dtype is dtype else Cast(dtype.name, x, implicit=True, span=x.span, dtype=dtype)
+    return x if x.dtype is dtype else Cast(dtype.name, x, span=x.span, dtype=dtype)
 
 
 def _read(t: Tensor, indices: tuple[Expr, ...], at: Expr) -> Read:

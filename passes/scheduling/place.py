@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
-from pipelink_ir.ir import contracts
 from pipelink_ir.ir.nodes import Apply, Expr, Name, Read, Reduce
 from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.ir.walk import children
+from pipelink_ir.passes.scheduling.asked import Asked, asked
 from pipelink_ir.passes.scheduling.costs import STORED, Costs, Plan, looping
 from pipelink_ir.passes.scheduling.counts import GUESS, count, guess, known, names, ranges_of, unrolled
 from pipelink_ir.passes.scheduling.risks import may_fail
@@ -49,6 +49,8 @@ class Planner:
     place: dict[str, str] = field(default_factory=dict)
     contexts: dict[str, dict[tuple[str, tuple[int, ...]], Context]] = field(default_factory=dict)
     roots: dict[str, str] = field(default_factory=dict)
+    wishes: Asked | None = None
+    target = "cpu"
 
     def run(self) -> Plan:
         for t in self.op.tensors.values():
@@ -116,8 +118,9 @@ class Planner:
         return Expanded(self.op, ring)
 
     def asked(self, t: Tensor) -> str | None:
-        found = contracts.setting(self.op.op, "schedule", "place", t.name)
-        word = contracts.word(found.setting.value) if found is not None and found.scoped else None
+        if self.wishes is None:
+            self.wishes = asked(self.op.op, self.target)
+        word = self.wishes.word(t.name, "place")
         return word if word in ("inline", "buffer") else None
 
     # --------------------------------------------------------------------------------------------------------------- contexts

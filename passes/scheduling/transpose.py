@@ -88,7 +88,7 @@ class _Work:
         """The local that holds an operand with axis `k` last."""
         if (t.name, k) not in self.known:
             name = f"{t.name}.along.{k}"
-            axes = tuple(Range(f"i{j}", lo, hi, span=t.span, dtype=lo.dtype) for j, (lo, hi) in enumerate(t.shape))
+            axes = tuple(Range(f"i.{j}", lo, hi, span=t.span, dtype=lo.dtype) for j, (lo, hi) in enumerate(t.shape))
             indices = tuple(Name(a.index, span=t.span, dtype=a.dtype) for a in axes)
             value = Read(t.name, indices, ("inside",) * len(axes), span=t.span, dtype=t.dtype.compute)
             self.made[name] = Tensor(name, "local", t.dtype.compute, _moved(t.shape, k), (None,) * len(axes),
