@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from pipelink_ir.backends.loops.form import Aligned, Choose, Const, Convert, Expr, Load, Op, Ref
+from pipelink_ir.backends.loops.form import Aligned, Choose, Const, Convert, Expr, Load, Op, Ref, Thread
 from pipelink_ir.ir.dtypes import BOOL, DType
 
 Interval = tuple[int, int]
@@ -48,6 +48,8 @@ class Bounds:
             return self._choose(x)
         if isinstance(x, Aligned):
             return 0, 1
+        if isinstance(x, Thread):
+            return 0, 1023
         return self._op(x)
 
     def decided(self, cond: Expr) -> bool | None:

@@ -11,7 +11,7 @@ from math import frexp
 from pipelink_ir.backends.cuda.bounds import LIMIT, Bounds, exact, full
 from pipelink_ir.backends.cuda.kinds import C_TYPES, Kinds
 from pipelink_ir.backends.cuda.literals import ATOM, UNARY, literal
-from pipelink_ir.backends.loops.form import Aligned, Choose, Const, Convert, Expr, Kernel, Load, Op, Ref
+from pipelink_ir.backends.loops.form import Aligned, Choose, Const, Convert, Expr, Kernel, Load, Op, Ref, Thread
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import BOOL, F32, F64, I32, I64, DType
 
@@ -98,6 +98,8 @@ class Expressions:
             return self._convert(x)
         if isinstance(x, Choose):
             return f"{self.text(x.cond, _TERNARY + 1)} ? {self.text(x.then, _TERNARY + 1)} : {self.text(x.other, _TERNARY)}", _TERNARY
+        if isinstance(x, Thread):
+            return "pl::thread()", ATOM
         if isinstance(x, Aligned):
             return f"pl::aligned({self.places[x.buffer].name}, {x.bytes})", ATOM
         return self._load(x)

@@ -293,7 +293,7 @@ class Writer:
             limit = self.scope.new(f"{loop.var}_end")
             begin += f", {limit} = {end}"
         if loop.unroll:
-            self.line("PL_UNROLL")
+            self.line("PL_UNROLL" if loop.kind == "serial" else "PL_UNROLL_SOME")
         self.line(f"for ({begin}; {var} < {limit}; {advance % var}) {{")
         self.block(loop.body)
         self.line("}")
@@ -320,10 +320,13 @@ class Writer:
         if not self.uniform:
             internal_error(f"kernel {self.kernel.name}: '{s.fn}' is combined where the threads of a block are not together")
         names = [self.e.text(Ref(n, I64)) for n in s.names]
+        ask = None if s.apart is None else self.e.data(s.apart)
         if s.fn in ("argmax", "argmin"):
-            self.line(f"pl::block_{s.fn}({', '.join(names)});")
+            if ask is not None:
+                self.line(f"if ({ask}) pl::lanes_{s.fn}({', '.join(names)});")
+            self.line(f"{'else ' if ask is not None else ''}pl::block_{s.fn}({', '.join(names)});")
         else:
-            self.line(f"{names[0]} = pl::block_{s.fn}({names[0]});")
+            self.line(f"{names[0]} = {'' if ask is None else f'{ask} ? pl::lanes_{s.fn}({names[0]}) : '}pl::block_{s.fn}({names[0]});")
 
     # ----------------------------------------------------------------------------------------------------------------------- scratch
 

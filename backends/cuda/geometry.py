@@ -163,8 +163,8 @@ def _values(s: Stmt) -> tuple[Expr, ...]:
         return s.left.index, s.right.index
     if isinstance(s, StoreFragment):
         return (s.part,)
+    if isinstance(s, Contract):
+        return exprs(s)
     if isinstance(s, CopyAsync):
         return s.index, s.source, s.inside
     return s.values if isinstance(s, Fail) else ()
-    if isinstance(s, Contract):
-        return exprs(s)

@@ -32,6 +32,7 @@ from pipelink_ir.backends.loops.form import (
     Ref,
     Store,
     StoreFragment,
+    Thread,
     Var,
 )
 from pipelink_ir.backends.loops.tidy import exprs
@@ -66,7 +67,7 @@ class Kinds:
 
     def is_index(self, x: Expr) -> bool:
         """Whether an i64 is an index."""
-        if isinstance(x, Const):
+        if isinstance(x, Const | Thread):
             return True
         if isinstance(x, Ref):
             return self.names.get(x.name) == "index"
@@ -214,5 +215,5 @@ def over_symbols(x: Expr, kernel: Kernel, kinds: Kinds) -> Expr | None:
         return all_of((x.cond, x.then, x.other), lambda p: Choose(p[0], p[1], p[2], x.dtype))
     if isinstance(x, Convert) and x.to is I64:
         return all_of((x.arg,), lambda p: Convert(p[0], x.to, x.dtype))
-    assert isinstance(x, Convert | Load | Aligned)
+    assert isinstance(x, Convert | Load | Aligned | Thread)
     return None

@@ -86,6 +86,7 @@ class _Checker:
             self.block(s.then, set(scope), level + 1)
             self.block(s.other, set(scope), level + 1)
         elif isinstance(s, form.Combine):
+            self.need(s.apart is None or s.apart.dtype is BOOL, "a condition is no bool")
             self.need(all(n in scope and n in self.mutable for n in s.names), f"'{s.fn}' combines what is no Var in sight")
         elif isinstance(s, form.Contract):
             self.contract(s, level)
@@ -158,6 +159,8 @@ class _Checker:
             self.need(x.name in scope and self.types[x.name] is x.dtype, f"{x.name} is not in sight, or of another type")
         elif isinstance(x, form.Load):
             self.need(self.memory.get(x.buffer) is x.memory and x.dtype is x.memory.compute and x.index.dtype is I64, f"%{x.buffer} is read as another dtype")
+        elif isinstance(x, form.Thread):
+            self.need(x.dtype is I64 and self.kernel.device == "gpu", "a number of a thread on a CPU")
         elif isinstance(x, form.Aligned):
             self.need(x.buffer in self.memory, f"%{x.buffer} is not there")
         elif isinstance(x, form.Op):

@@ -39,7 +39,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Union
 
-from pipelink_ir.ir.dtypes import BOOL, DType
+from pipelink_ir.ir.dtypes import BOOL, I64, DType
 from pipelink_ir.ir.source import Span
 
 # ------------------------------------------------------------------------------------------------------------------- expressions
@@ -123,7 +123,14 @@ class Aligned:
     dtype: DType = BOOL
 
 
-Expr = Union[Const, Ref, Op, Convert, Choose, Load, Aligned]
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """The number of the thread in its block, as i64; in uniform statements it is a value that differs between threads."""
+
+    dtype: DType = I64
+
+
+Expr = Union[Const, Ref, Op, Convert, Choose, Load, Aligned, Thread]
 
 # -------------------------------------------------------------------------------------------------------------------- statements
 
@@ -185,7 +192,8 @@ class For:
 
     kind `serial`: in order. kind `parallel`: iterations are independent, in any order, on any thread. `grid`, `block`, `thread`, `each`: see the head of this
     page. `vector`: a wish: iterations are independent and the body is straight, so this loop should become vectors. `unroll`: a wish: the bounds are constant
-    and the body should be written out for each turn, so that scratch is indexed by constants and becomes registers."""
+    and the body should be written out for each turn, so that scratch is indexed by constants and becomes registers; of a `thread` loop: the
+    loads of some turns should come before what is done with them."""
 
     var: str
     lo: Expr
@@ -234,6 +242,7 @@ class Barrier:
 @dataclass(frozen=True, slots=True)
 class Combine:
     """Combines the values that the threads of a block hold in the `Var`s `names`; afterwards every thread holds the result. Contains its own barriers.
+    Where `apart` holds, which is the same for all threads, each group of `lanes` neighbouring threads combines for itself: the results differ between groups.
 
     `fn` with one name: `sum`, `prod`, `max`, `min` (a NaN wins), `any`, `all`. With two, (value, index): `argmax`, `argmin`: the best value and its index,
     the lowest index among equals, the first NaN wins; a thread that has no candidate holds the index -1. Sums are combined pairwise in the order of the
@@ -241,6 +250,8 @@ class Combine:
 
     fn: str
     names: tuple[str, ...]
+    apart: Expr | None = None
+    lanes: int = 32
 
 
 # ------------------------------------------------------------------------------------------------------------- matrix fragments

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.tidy import blocks, exprs, refs, written
+from pipelink_ir.backends.loops.tidy import THREAD, blocks, exprs, refs, written
 
 MOST_THREADS = 1024
 COUNTS = {"sum": 1, "prod": 1, "max": 1, "min": 1, "any": 1, "all": 1, "argmax": 2, "argmin": 2}
@@ -25,7 +25,7 @@ def check_device(kernel: form.Kernel, need: Need) -> None:
     if isinstance(last, form.For) and last.kind == "grid":
         _serial(last.body, ("serial",), need)
     elif isinstance(last, form.For) and last.kind == "block":
-        _Uniform(need, kernel.threads > 0).block(last.body, set())
+        _Uniform(need, kernel.threads > 0).block(last.body, {THREAD})
     else:
         need(False, "a GPU kernel has no loop over its grid or its blocks")
 
@@ -65,7 +65,8 @@ class _Uniform:
             return
         if isinstance(s, form.Combine):
             self.need(len(s.names) == COUNTS.get(s.fn), f"'{s.fn}' does not combine {len(s.names)} names")
-            varying.difference_update(s.names)
+            self.need(not any(n in varying for x in exprs(s) for n in refs(x)), f"whether '{s.fn}' combines groups differs between threads")
+            (varying.difference_update if s.apart is None else varying.update)(s.names)
             return
         self.need(not isinstance(s, form.CopyAsync), "a copy is begun by one thread, inside a loop over threads")
         for x in exprs(s):

@@ -47,25 +47,29 @@ class GpuNest(Nest):
         inner = [k for k in range(len(self.axes)) if k not in outer]
         threads = [self.axes[k] for k in inner]
         turns = self._guarded(self._total(blocks), threads)
-        with e.loop(self._hint(blocks) if blocks else "once", i64(0), turns, kind="block") as p:
+
+        def one(p: Atom) -> None:
             team.rows = self._rows(name, outer, p)
             fixed = dict(zip(outer, self._places(blocks, p), strict=True))
+            if not threads:
+                self._alike(team, fixed)
+                return
+            for _, piece in self.jobs:
+                team.ahead(piece, fixed)
+            with team.loop(self._hint(threads), i64(0), self._total(threads), nonempty=True) as q:
+                at = {**fixed, **dict(zip(inner, self._places(threads, q), strict=True))}
+                self.element([at[k] for k in range(len(self.axes))])
 
-            def body() -> None:
-                if not threads:
-                    self._alike(team, fixed)
-                    return
-                for _, piece in self.jobs:
-                    team.ahead(piece, fixed)
-                with team.loop(self._hint(threads), i64(0), self._total(threads), nonempty=True) as q:
-                    at = {**fixed, **dict(zip(inner, self._places(threads, q), strict=True))}
-                    self.element([at[k] for k in range(len(self.axes))])
+        with e.loop(self._hint(blocks) if blocks else "once", i64(0), self.turns(turns), kind="block") as p:
+            self._readable(lambda: self.turn(team, p, turns, one))
 
-            self._readable(lambda: self.within_block(team, fixed, body))
+    def turns(self, places: Atom) -> Atom:
+        """How many turns the loop over blocks has for so many places."""
+        return places
 
-    def within_block(self, team: Team, fixed: Mapping[int, Atom], body: Callable[[], None]) -> None:
-        """What one block does; `body` writes it."""
-        body()
+    def turn(self, team: Team, p: Atom, places: Atom, one: Callable[[Atom], None]) -> None:
+        """What a block does in turn `p`; `one` writes what it does for one place."""
+        one(p)
 
     def _rows(self, name: str, outer: tuple[int, ...], p: Atom) -> Rows | None:
         """The blocks by number, if how many there are is known from sizes."""

@@ -46,6 +46,9 @@ KEPT = 2
 """Tensors whose rows are kept at once."""
 COSTLY = 5.0
 """What is worth keeping if it costs so much."""
+TOGETHER = 128
+"""Threads of a block that has several rows."""
+ONE = i64(1)
 ROW = "row"
 """The name of the place in a row."""
 
@@ -68,6 +71,10 @@ class Row:
     count: int
     vectors: int
     kept: list[Wide]
+    apart: Atom | None = None
+    """Whether a row belongs to `LANES` threads, so that a block has several; None: never."""
+    rows: Atom = ONE
+    """The rows of a block."""
     fixed: dict[str, Atom] = field(default_factory=dict)
     """What the outer axes are, by number."""
     computed: dict[str, str | None] = field(default_factory=dict)
@@ -76,6 +83,10 @@ class Row:
     """Where that is, to be declared before the first loop."""
     alone: list[Frame] = field(default_factory=list)
     """The frames in which threads go their own ways."""
+    whole: Atom = ONE
+    """The length of the row of a thread, 0 if it has none, …"""
+    inside: Atom = TRUE
+    """… and whether it has one."""
 
     @property
     def own(self) -> int:
@@ -86,6 +97,27 @@ class Row:
         ranges = ranges_of(x)
         return len(ranges) == 1 and (ranges[0].lo is None or known(ranges[0].lo) == 0) and key_of(total) == key_of(self.length)
 
+    def combine(self, fn: str, names: tuple[str, ...]) -> form.Combine:
+        """How the threads of a row combine what they hold."""
+        return form.Combine(fn, names, self.apart, LANES)
+
+    def number(self, t: Atom) -> Atom:
+        """The number of a thread among those that have the same row."""
+        e = self.lo.e
+        return t if self.apart is None else e.choose(self.apart, e.op("rest", t, i64(LANES)), t)
+
+    def begin(self, p: Atom, places: Atom) -> Atom:
+        """In turn `p` of a block: the row of the thread, which may differ between them. From here on those that have none find it empty."""
+        e = self.lo.e
+        self.whole = self.length
+        if self.apart is None:
+            return p
+        place = e.choose(self.apart, e.op("quot", e.bind("thread", form.Thread()), i64(LANES)), i64(0))
+        row = e.op("+", e.op("*", p, self.rows), place)
+        self.inside = e.op("<", row, places)
+        self.whole = e.choose(self.inside, self.length, i64(0))
+        return row
+
     def read_at(self, w: Wide, k: Atom) -> tuple[Atom, ...]:
         """The indices of a read at a place of the row."""
         return w.at(self.lo, [*self.fixed.values(), k])
@@ -95,9 +127,10 @@ class Row:
         """In a loop over the threads: a loop over the vectors of one, where each begins in its own memory and in the row. Those behind the end are left out."""
         e = self.lo.e
         with self.each() as t, unrolled(self.lo, "r", self.vectors) as v:
-            first = e.op("*", e.op("+", e.op("*", v, self.threads), t), i64(self.count))
+            of_row = self.threads if self.apart is None else e.choose(self.apart, i64(LANES), self.threads)
+            first = e.op("*", e.op("+", e.op("*", v, of_row), self.number(t)), i64(self.count))
             begin = e.op("*", v, i64(self.count))
-            cond = e.op("<", first, self.length)
+            cond = e.op("<", first, self.whole)
             # Nothing but loads and stores must stay inside: what else does not depend on the place may leave the loops.
             with e.frame("loop") as f:
                 yield begin, first
@@ -153,6 +186,7 @@ class _RowNest(GpuNest):
 
     def rows_or_not(self, outer: tuple[int, ...], name: str) -> None:
         """Writes the kernel."""
+        self.outer = outer
         self.found = self._find(outer) if outer in (tuple(range(len(self.axes))), tuple(range(len(self.axes) - 1))) else None
         self.block(outer, name)
 
@@ -175,9 +209,12 @@ class _RowNest(GpuNest):
         if count < 2:
             return None
         size = size_of(length)
-        team = self._team(size, count, count * vectors)
+        team = self._team(size, count, count * vectors, self._apart(longs))
         n = e.op("max", lo.index(length, lo.root), i64(0))
         row = Row(lo, n, e.bind("threads", team, 0), count, vectors, kept)
+        if self._apart(longs):
+            row.apart = e.op("and", e.op("<=", n, i64(LANES * count * vectors)), multiple(lo, n, count))
+            row.rows = e.choose(row.apart, e.op("quot", row.threads, i64(LANES)), ONE)
         fits = e.op("<=", n, i64(MOST * count * vectors))
         wide = self._wide(outer, row, [*kept, *beside, *stores], e.op("and", fits, multiple(lo, n, count)))
         if isinstance(wide, form.Const) and not wide.value:
@@ -239,13 +276,21 @@ class _RowNest(GpuNest):
 
     # ---------------------------------------------------------------------------------------------------------------- what must hold
 
-    def _team(self, size: form.Expr, count: int, each: int) -> form.Expr:
+    def _apart(self, longs: list[Long]) -> bool:
+        """Whether a block may have several rows: nothing that all of its threads do together may look at what differs between rows."""
+        checked = any(REDUCTIONS[r.reduce.kind].empty == "error" for r in longs)
+        return not checked and not any(u.tensor in self.lo.written for uses in self.uses for u in uses.uses)
+
+    def _team(self, size: form.Expr, count: int, each: int, apart: bool) -> form.Expr:
         """The threads of a block: as many as the row needs; where it cannot be kept, some number."""
         def op(fn: str, a: form.Expr, b: int | form.Expr) -> form.Expr:
             return form.Op(fn, (a, i64(b) if isinstance(b, int) else b), I64)
 
         warps = op("floordiv", op("+", size, each * LANES - 1), each * LANES)
         needed = op("*", op("max", op("min", warps, MOST // LANES), 1), LANES)
+        if apart:
+            # One warp is enough for a row: several rows make a block.
+            needed = op("max", needed, op("*", op("max", op("-", i64(2), op("max", warps, 1)), 0), TOGETHER))
         return op("max", needed, op("*", op("min", op("mod", size, count), 1), OTHERWISE))
 
     def _wide(self, outer: tuple[int, ...], row: Row, all_: list[Wide], wide: Atom) -> Atom:
@@ -263,21 +308,34 @@ class _RowNest(GpuNest):
 
     # ------------------------------------------------------------------------------------------------------------------ writing
 
-    def within_block(self, team: Team, fixed: Mapping[int, Atom], body: Callable[[], None]) -> None:
-        """What one block does: the row in registers if that can be, else `body`."""
+    def turns(self, places: Atom) -> Atom:
+        """How many turns the loop over blocks has for so many places."""
+        if self.found is None or self.found[0].apart is None:
+            return places
+        e, rows = self.e, self.found[0].rows
+        return e.op("quot", e.op("+", places, e.op("-", rows, ONE)), rows)
+
+    def turn(self, team: Team, p: Atom, places: Atom, one: Callable[[Atom], None]) -> None:
+        """What a block does in turn `p`: the rows in registers if that can be, else `one` for each."""
         if self.found is None:
-            body()
+            one(p)
             return
-        row, wide, beside, stores = self.found
-        e = self.e
-        row.fixed = {f"{k}": i for k, i in fixed.items()}
+        e, (row, wide, beside, stores) = self.e, self.found
         row.alone = team.alone
         with e.frame("lazy") as then:
+            blocks = [self.axes[k] for k in self.outer]
+            fixed = dict(zip(self.outer, self._places(blocks, row.begin(p, places)), strict=True))
+            row.fixed = {f"{k}": i for k, i in fixed.items()}
             team.row = row
             self._kept(team, row, fixed, beside, stores)
             team.row = None
         with e.frame("lazy") as other:
-            body()
+            if row.apart is None:
+                one(p)
+            else:
+                first = e.op("*", p, row.rows)
+                with e.loop("place", first, e.op("min", e.op("+", first, row.rows), places)) as place:
+                    one(place)
         e.raw(form.If(wide, (*row.allocs, *then.stmts), tuple(other.stmts)))
 
     def _kept(self, team: Team, row: Row, fixed: Mapping[int, Atom], beside: list[Wide], stores: list[Wide]) -> None:
@@ -288,7 +346,7 @@ class _RowNest(GpuNest):
             for w in row.kept:
                 e.raw(form.Move(w.own, begin, lo.buffer(w.tensor), self._address(row, w, first), row.count))
         if not stores:
-            self._alike(team, fixed)
+            self._results(team, row, fixed)
             return
         for _, piece in self.jobs:
             team.ahead(piece, fixed)
@@ -305,6 +363,17 @@ class _RowNest(GpuNest):
                     keep(lo, w, piece, [*fixed.values(), k], place)
             for w in stores:
                 e.raw(form.Move(lo.buffer(w.tensor), self._address(row, w, first), w.own, i64(0), row.count))
+
+    def _results(self, team: Team, row: Row, fixed: Mapping[int, Atom]) -> None:
+        """Results with one place for each row."""
+        e = self.e
+        if row.apart is None:
+            self._alike(team, fixed)
+            return
+        for _, piece in self.jobs:
+            team.ahead(piece, fixed)
+        with row.each() as t, e.when(e.op("and", e.op("==", row.number(t), i64(0)), row.inside)):
+            self.element([fixed[k] for k in range(len(self.axes))])
 
     def _address(self, row: Row, w: Wide, first: Atom) -> Atom:
         return address(self.lo, w.tensor, row.read_at(w, first))

@@ -44,6 +44,9 @@ class Kept(Protocol):
     def places(self) -> AbstractContextManager[Atom]:
         """All places of the row, each by the thread that keeps it."""
 
+    def combine(self, fn: str, names: tuple[str, ...]) -> form.Combine:
+        """How the threads of a row combine what they hold."""
+
 
 class Team:
     """The threads of a block in a kernel that is being written: what they share out, and where that is possible."""
@@ -59,9 +62,9 @@ class Team:
         lo.team = self
 
     @contextmanager
-    def loop(self, hint: str, first: Atom, end: Atom, nonempty: bool = False) -> Iterator[form.Ref]:
+    def loop(self, hint: str, first: Atom, end: Atom, nonempty: bool = False, unroll: bool = False) -> Iterator[form.Ref]:
         """A loop whose turns are shared out among the threads."""
-        with self.e.loop(hint, first, end, kind="thread", nonempty=nonempty) as i:
+        with self.e.loop(hint, first, end, kind="thread", nonempty=nonempty, unroll=unroll) as i:
             self.alone.append(self.e.frames[-1])
             yield i
 
@@ -126,10 +129,13 @@ class _Shared:
             acc = e.var(x.kind, kind.neutral)
             with self._terms() as (inner, _):
                 add_term(lo, x, inner, kind, acc, seen, False)
-        e.raw(form.Combine(_COMBINED[kind.join], (acc.name,)))
+        e.raw(self._combine(_COMBINED[kind.join], acc.name))
         if seen.var is not None:
-            e.raw(form.Combine("sum", (seen.var.name,)))
+            e.raw(self._combine("sum", seen.var.name))
         return finish(lo, x, kind, acc, seen.count(), seen.any())
+
+    def _combine(self, fn: str, *names: str) -> form.Combine:
+        return form.Combine(fn, names) if self.kept is None else self.kept.combine(fn, names)
 
     # ----------------------------------------------------------------------------------------------------------------- terms
 
@@ -142,7 +148,7 @@ class _Shared:
                 yield self.env.plus({ranges[0][0]: k}), [k]
             return
         hint = ranges[0][0] if len(ranges) == 1 else "term"
-        with self.team.loop(hint, begin or i64(0), end or self.flat.total) as p:
+        with self.team.loop(hint, begin or i64(0), end or self.flat.total, unroll=not self.inner) as p:
             at = unravel(self.lo, ranges, p)
             env = self.env.plus({name: i for (name, _, _), i in zip(ranges, at, strict=True)})
             if not self.inner:
@@ -182,7 +188,7 @@ class _Shared:
             with e.when(self._wins(value, best, at)):
                 e.assign(best, value)
                 e.assign(at, position)
-        e.raw(form.Combine(x.kind, (best.name, at.name)))
+        e.raw(self._combine(x.kind, best.name, at.name))
         found = e.bind("found", form.Op(">=", (at, must(0, I32)), BOOL))
         out = e.bind(x.kind, form.Op("max", (at, must(0, I32)), I32))
         return finish(lo, x, Kind("", must(0, I32), I32), out, i64(0), found)

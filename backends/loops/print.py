@@ -61,7 +61,8 @@ def _stmt(s: form.Stmt, level: int) -> Iterator[str]:
     elif isinstance(s, form.Barrier):
         yield f"{pad}barrier"
     elif isinstance(s, form.Combine):
-        yield f"{pad}combine {s.fn} {', '.join(s.names)}"
+        apart = "" if s.apart is None else f" apart by {s.lanes} if {expr_text(s.apart)}"
+        yield f"{pad}combine {s.fn} {', '.join(s.names)}{apart}"
     elif isinstance(s, form.If):
         yield from _if(s, level)
     else:
@@ -124,6 +125,8 @@ def expr_text(x: form.Expr, around: int = 0) -> str:
         return f"%{x.buffer}[{expr_text(x.index)}]"
     if isinstance(x, form.Aligned):
         return f"aligned(%{x.buffer}, {x.bytes})"
+    if isinstance(x, form.Thread):
+        return "thread"
     if x.fn in _INFIX:
         own = _INFIX[x.fn]
         text = f"{expr_text(x.args[0], own)} {x.fn}{'~' if x.reorder else ''} {expr_text(x.args[1], own + 1)}"

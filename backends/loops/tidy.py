@@ -7,6 +7,8 @@ from pipelink_ir.backends.loops import form
 
 DEPTH = 40
 """Deepest expression that is put together."""
+THREAD = "#thread"
+"""Stands for a `Thread` among the names in an expression."""
 
 
 def tidy(body: tuple[form.Stmt, ...]) -> form.Block:
@@ -36,6 +38,8 @@ def refs(x: form.Expr) -> Iterator[str]:
         yield x.name
     if isinstance(x, form.Load | form.Aligned):
         yield "%" + x.buffer
+    if isinstance(x, form.Thread):
+        yield THREAD
     for p in parts(x):
         yield from refs(p)
 
@@ -50,6 +54,8 @@ def exprs(s: form.Stmt) -> tuple[form.Expr, ...]:
         return (s.index, s.value)
     if isinstance(s, form.Move):
         return (s.at, s.index)
+    if isinstance(s, form.Combine) and s.apart is not None:
+        return (s.apart,)
     if isinstance(s, form.For):
         return (s.lo, s.hi, s.step)
     if isinstance(s, form.If):
@@ -250,6 +256,8 @@ def _rebuilt(s: form.Stmt, held: dict[str, form.Expr], deep: dict[str, int], cou
         return form.Assign(s.name, _put(s.value, held))
     if isinstance(s, form.Store):
         return form.Store(s.buffer, _put(s.index, held), _put(s.value, held), s.memory)
+    if isinstance(s, form.Combine) and s.apart is not None:
+        return form.Combine(s.fn, s.names, _put(s.apart, held), s.lanes)
     if isinstance(s, form.Move):
         return form.Move(s.to, _put(s.at, held), s.source, _put(s.index, held), s.count)
     if isinstance(s, form.Alloc):

@@ -15,11 +15,13 @@
 
 #ifdef PIPELINK_EMULATED
 #define PL_UNROLL
+#define PL_UNROLL_SOME
 #define PL_DEVICE static inline
 #define PL_MEMBER inline
 #define PL_MATH(name) __builtin_##name
 #else
 #define PL_UNROLL _Pragma("unroll")
+#define PL_UNROLL_SOME _Pragma("unroll 8")
 #define PL_DEVICE __device__ __forceinline__
 #define PL_MEMBER __device__ __forceinline__
 #define PL_MATH(name) ::name
@@ -374,7 +376,7 @@ template <bool UNIT> PL_DEVICE float pow_small(float x, float y) {
   p = fma(p, f, 0.48093944787979126f);
   p = fma(p, f, -0.7213571667671204f);
   p = fma(p, f, 1.4426947832107544f);
-  const float part = UNIT ? fma(p, f, x * 0.0f) : p * f;  // a NaN stays one
+  const float part = p * f;
   const float power = whole * y, shifted = power + 12582912.0f, n = shifted - 12582912.0f;
   const float rest = fma(part, y, fma(whole, y, -n));
 #if PIPELINK_PTX
@@ -384,7 +386,7 @@ template <bool UNIT> PL_DEVICE float pow_small(float x, float y) {
   const float z = PL_MATH(exp2f)(rest);
 #endif
   const float out = from_bits(bits(z) + (bits(shifted) << 23)), zero = y > 0.0f ? 0.0f : inf();
-  if (UNIT) return x == 0.0f ? zero : out;
+  if (UNIT) return x == 0.0f ? zero : fma(x, 0.0f, out);  // a NaN stays one
   if (x > 0.0f && x < inf()) return out;
   return x == 0.0f ? zero : isinf(x) ? (y > 0.0f ? inf() : 0.0f) : nan();
 }
@@ -633,6 +635,15 @@ struct All {
   static PL_MEMBER int of(int a, int b) { return a & b; }
   static PL_MEMBER int nothing(int) { return 1; }
 };
+// The same among PL_LANES neighbouring threads, for themselves.
+template <typename Rule, typename T> PL_DEVICE T lanes_combine(T value) { return T(PL_SHUFFLE(combined_lanes<Rule>(value), 0)); }
+template <typename T> PL_DEVICE T lanes_sum(T value) { return lanes_combine<Sum>(value); }
+template <typename T> PL_DEVICE T lanes_prod(T value) { return lanes_combine<Product>(value); }
+template <typename T> PL_DEVICE T lanes_max(T value) { return lanes_combine<Max>(value); }
+template <typename T> PL_DEVICE T lanes_min(T value) { return lanes_combine<Min>(value); }
+PL_DEVICE bool lanes_any(bool value) { return lanes_combine<Any>(int(value)) != 0; }
+PL_DEVICE bool lanes_all(bool value) { return lanes_combine<All>(int(value)) != 0; }
+
 template <typename T> PL_DEVICE T block_sum(T value) { return block_combine<Sum>(value); }
 template <typename T> PL_DEVICE T block_prod(T value) { return block_combine<Product>(value); }
 template <typename T> PL_DEVICE T block_max(T value) { return block_combine<Max>(value); }
@@ -656,6 +667,11 @@ template <bool LARGEST, typename T, typename I> PL_DEVICE void best_lane(T& valu
     }
   }
 }
+template <bool LARGEST, typename T, typename I> PL_DEVICE void lanes_best(T& value, I& index) {
+  best_lane<LARGEST>(value, index);
+  value = T(PL_SHUFFLE(value, 0));
+  index = I(PL_SHUFFLE(index, 0));
+}
 template <bool LARGEST, typename T, typename I> PL_DEVICE void block_best(T& value, I& index) {
   __shared__ T values[PL_LANES];
   __shared__ I places[PL_LANES];
@@ -678,6 +694,8 @@ template <bool LARGEST, typename T, typename I> PL_DEVICE void block_best(T& val
   value = T(PL_SHUFFLE(value, 0));
   index = I(PL_SHUFFLE(index, 0));
 }
+template <typename T, typename I> PL_DEVICE void lanes_argmax(T& value, I& index) { lanes_best<true>(value, index); }
+template <typename T, typename I> PL_DEVICE void lanes_argmin(T& value, I& index) { lanes_best<false>(value, index); }
 template <typename T, typename I> PL_DEVICE void block_argmax(T& value, I& index) { block_best<true>(value, index); }
 template <typename T, typename I> PL_DEVICE void block_argmin(T& value, I& index) { block_best<false>(value, index); }
 

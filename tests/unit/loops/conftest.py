@@ -13,7 +13,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small sizes wherever arrays are cut."""
     for module, name, value in ((parts, "PARTS", 6), (parts, "LEAST", 2), (parts, "COLUMN_LEAST", 2), (parts, "COLUMNS", 12),
                                 (gpu_team, "ROUND", 8), (gpu_product, "TILE", gpu_product.Tile(8, 4, 4, 2)), (gpu_product, "TERMS", 8),
-                                (gpu_turn, "SIDE", 4), (gpu_rows, "LANES", 2), (gpu_rows, "MOST", 4), (gpu_rows, "VECTORS", 2), (gpu_rows, "OTHERWISE", 3),
+                                (gpu_turn, "SIDE", 4), (gpu_rows, "LANES", 2), (gpu_rows, "MOST", 4), (gpu_rows, "VECTORS", 2), (gpu_rows, "OTHERWISE", 4), (gpu_rows, "TOGETHER", 4),
                                 (gpu_machine, "THREADS", 3), (tensor_cores, "LARGE", tensor_cores.Cut((1, 1), (2, 2))),
                                 (tensor_cores, "SMALL", tensor_cores.Cut((2, 1), (1, 2))), (tensor_cores, "FEW", 2)):
         monkeypatch.setattr(module, name, value)

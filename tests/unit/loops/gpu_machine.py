@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.tidy import blocks, exprs, refs, written
+from pipelink_ir.backends.loops.tidy import THREAD, blocks, exprs, refs, written
 from pipelink_ir.ir.dtypes import DType
 from tests.unit.loops.interpreter import UNSET, Failed, Machine, wrap
 from tests.unit.loops.matrices import Matrices, Statement
@@ -179,7 +179,7 @@ class GpuMachine(Machine):
         return self.names[id(x)][1]
 
     def varies(self, x: form.Expr) -> bool:
-        return any(isinstance(self.env[n], Varying) for n in self.refs(x))
+        return any(n == THREAD or isinstance(self.env[n], Varying) for n in self.refs(x))
 
     def each(self, x: form.Expr) -> Any:
         """The value of an expression in a uniform statement."""
@@ -200,6 +200,9 @@ class GpuMachine(Machine):
 
     def combine(self, s: form.Combine) -> None:
         assert self.thread == ALL, "a combination that not all threads reach"
+        if s.apart is not None and self.ev(s.apart):
+            self.combine_apart(s)
+            return
         self.epoch += 1
         held = []
         for n in s.names:
@@ -213,6 +216,23 @@ class GpuMachine(Machine):
             pairs = [joined(s.fn, self.types[s.names[0]], *values[k:k + 2]) if k + 1 < len(values) else values[k] for k in range(0, len(values), 2)]
             values = pairs
         self.env[s.names[0]] = values[0]
+
+    def combine_apart(self, s: form.Combine) -> None:
+        """Groups of neighbouring threads, each for itself."""
+        assert self.threads % s.lanes == 0
+        before = {n: self.env[n].values if isinstance(self.env[n], Varying) else [self.env[n]] * self.threads for n in s.names}
+        after: dict[str, list[Any]] = {n: [] for n in s.names}
+        whole = self.threads
+        for k in range(0, whole, s.lanes):
+            self.threads = s.lanes
+            for n in s.names:
+                self.env[n] = Varying(before[n][k:k + s.lanes])
+            self.combine(form.Combine(s.fn, s.names))
+            for n in s.names:
+                after[n] += [self.env[n]] * s.lanes
+        self.threads = whole
+        for n in s.names:
+            self.env[n] = Varying(after[n])
 
     # ----------------------------------------------------------------------------------------------------------------- races
 

@@ -76,6 +76,7 @@ class Machine:
         self.memory = {b.name: memory[b.name] for b in kernel.buffers}
         self.readonly = {b.name for b in kernel.buffers if b.kind == "operand"}
         self.env: dict[str, Any] = {}
+        self.thread = 0
         self.dtypes = {b.name: b.memory for b in kernel.buffers}
         self.wide = {b.name for b in kernel.buffers}
         """Memory of which several elements are touched at once: buffers, and what a block shares."""
@@ -143,6 +144,8 @@ class Machine:
             return value_of(x.value, x.dtype)
         if isinstance(x, form.Ref):
             return self.env[x.name]
+        if isinstance(x, form.Thread):
+            return self.thread
         if isinstance(x, form.Aligned):
             return self.skew[x.buffer] * self.dtypes[x.buffer].bytes % x.bytes == 0
         if isinstance(x, form.Load):
