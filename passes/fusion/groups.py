@@ -16,7 +16,7 @@ from pipelink_ir.passes.fusion.axes import Axes
 from pipelink_ir.passes.fusion.cost import CPU, DEVICES, GPU, NOTHING, DeviceModel, NodeSums, Sizes, Sums
 from pipelink_ir.passes.fusion.facts import Facts, facts_of
 from pipelink_ir.passes.fusion.order import Order
-from pipelink_ir.passes.fusion.terms import Common, Terms, alone, own_terms, terms_of
+from pipelink_ir.passes.fusion.terms import Common, Terms, alone, own_terms, taken_over, terms_of
 
 
 class Limits(Protocol):
@@ -178,7 +178,9 @@ def _add(g: Graph, k: int, n: Node, op: Operator, origin: Mapping[str, str], onc
         g.maker[e] = k
         g.outside[e] = int(e in outputs)
     waits = {origin.get(e.name, e.name) for e in n.after}
-    g.order.add(k, {g.find(g.maker[e]) for e in (*args, *waits) if e in g.maker})
+    over = {args[o] for o in taken_over(op) if args[o] not in g.maker}
+    # What reads an array of the caller that a node may write into runs before it.
+    g.order.add(k, {g.find(g.maker[e]) for e in (*args, *waits) if e in g.maker} | {g.find(r) for e in over for r in g.readers.get(e, ())})
     g.group_of[k] = k
     for e in dict.fromkeys(args):
         g.readers.setdefault(e, []).append(k)
@@ -192,7 +194,7 @@ def _add(g: Graph, k: int, n: Node, op: Operator, origin: Mapping[str, str], onc
         facts = Facts() if why is not None else facts_of(op)
         g.known[op.name] = why, facts, terms_of(op)
     own, facts, common = g.known[op.name]
-    own = own or alone(n)
+    own = own or alone(n) or ("may take over memory of the caller" if over else None)
     sums = NodeSums(0.0, (), ()) if own is not None else g.sizes.node(n, op, facts, tuple(g.types[a] for a in args))
     call = g.calls[k] = Call(k, n, op, facts, args, results, sums)
     device = DEVICES.get(g.limits.device) or _device(n, g.pipeline)

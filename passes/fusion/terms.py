@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.functions import REDUCTIONS
-from pipelink_ir.ir.nodes import Node, Operator, Reduce, Value
+from pipelink_ir.ir.nodes import Node, Operator, Read, Reduce, Value
 from pipelink_ir.ir.walk import walk
 
 KEYS = ("accuracy", "fast_math", "arch", "features", "toolchain", "block")
@@ -50,6 +50,13 @@ def own_terms(op: Operator) -> str | None:
     if op.compute is None:
         return "has no compute"
     return None
+
+
+def taken_over(op: Operator) -> list[int]:
+    """The operands, by number, whose memory results may take over."""
+    found = (contracts.setting(op, "memory", "inplace", r.name) for r in op.results)
+    names = {f.setting.value.tensor for f in found if f is not None and f.scoped and isinstance(f.setting.value, Read)}
+    return [k for k, o in enumerate(op.operands) if o.name in names]
 
 
 def terms_of(op: Operator) -> Common:

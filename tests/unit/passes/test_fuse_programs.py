@@ -240,6 +240,15 @@ def test_what_depends_on_parameters_alone_stays_alone() -> None:
     assert any("parameters alone" in t for t in told(module))
 
 
+def test_what_writes_into_an_array_of_the_caller_comes_after_all_that_read_it() -> None:
+    text = OPERATORS + """op @over(%x: tensor<HxWxf32>) -> (%y: tensor<HxWxf32>) { memory { %y { inplace = %x } } compute { %y[h, w] = %x[h, w] + 1 } }
+    pipeline @p(%x: tensor<HxWxf32>) -> (%y: tensor<HxWxf32>, %z: tensor<HxWxf32>) { %b = @blur5(%x)  %y = @over(%x)  %t = @max0(%y)  %z = @square(%b) }"""
+    module = passes(text, f"{BEFORE},fuse")
+    at = {e.name: k for k, n in enumerate(nodes(module)) for e in n.results}
+    assert at["z"] < at["y"]
+    assert [n.op for n in nodes(module)] == ["blur5.square", "over"]
+
+
 @pytest.mark.parametrize(("a", "b", "same"), [
     ("compile { accuracy = exact }", "", False), ("compile { accuracy = exact }", "compile { accuracy = exact }", True),
     ("compile { edges = free }", "", True), ("compile { edges = free }", "compile { edges = free }", True), ("compile { fast_math = true }", "", False)])
