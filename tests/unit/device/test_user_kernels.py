@@ -78,7 +78,8 @@ def test_launch_sizes(device: EmulatingDriver, tmp_path: Path) -> None:
     p = pl.compile(program(tmp_path), target="cuda")
     p(x=np.ones(300, np.float32), m=np.ones((300, 1), np.float32))
     recipe = next(iter(p.executable._recipes.values()))
-    assert [(i.launch.grid, i.launch.block, i.launch.shared) for i in recipe.issued] == [
+    # The three do not depend on each other: which of them goes first is the planner's choice.
+    assert sorted((i.launch.grid, i.launch.block, i.launch.shared) for i in recipe.issued) == [
         ((3, 1, 1), (128, 1, 1), 0), ((3, 1, 1), (128, 1, 1), 0), ((5, 1, 1), (64, 1, 1), 128)]
 
 
