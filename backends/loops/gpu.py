@@ -22,6 +22,7 @@ from pipelink_ir.backends.loops.gpu_stream import stream_body
 from pipelink_ir.backends.loops.gpu_turn import turn_body
 from pipelink_ir.backends.loops.gpu_vector import grid_body
 from pipelink_ir.backends.loops.gpu_window import window_body
+from pipelink_ir.backends.loops.gpu_turned import turned_body
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.tidy import tidy
 from pipelink_ir.ir.targets import Arch
@@ -33,7 +34,7 @@ from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
 from pipelink_ir.passes.scheduling.kernels import KernelPlan, kernels_of
 from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.shape import Shape
-from pipelink_ir.passes.scheduling.streams import Streamed
+from pipelink_ir.passes.scheduling.streams import Streamed, Turning
 from pipelink_ir.passes.scheduling.tensor_cores import TensorCores
 from pipelink_ir.passes.scheduling.turns import Turn
 from pipelink_ir.passes.scheduling.windows import Window
@@ -59,6 +60,11 @@ def _product(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body
 def _wgmma(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     assert isinstance(k.way, Streamed)
     return stream_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
+
+
+def _turned(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
+    assert isinstance(k.way, Turning)
+    return turned_body(op, plan, sites, k.jobs[0], k.way.of, k.way.left, k.chosen)
 
 
 def _mma(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
@@ -91,7 +97,7 @@ def _scan(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 
 
 BODIES: dict[str, Callable[[TypedOperator, Plan, Sites, KernelPlan], Body]] = {
-    "wgmma": _wgmma, "mma": _mma, "product": _product, "turn": _turn, "window": _window, "block": _nest, "grid": _grid, "scan": _scan}
+    "wgmma": _wgmma, "turned": _turned, "mma": _mma, "product": _product, "turn": _turn, "window": _window, "block": _nest, "grid": _grid, "scan": _scan}
 """What writes each kind of kernel; `passes/scheduling/kernels.py` says which kind that is."""
 
 
@@ -112,15 +118,15 @@ class _GpuBuilder:
         return form.Program(op.op.name, tuple(self.kernels), tuple(map(buffer_of, op.operands)), tuple(map(buffer_of, op.results)),
                             temporaries, op.symbols, scalars_of(op), tuple(self.sites.list))
 
-    def _close(self, lo: Lowering, name: str, threads: int) -> None:
-        """The finished kernel of what was written."""
+    def _close(self, lo: Lowering, name: str, threads: int, rare: bool) -> None:
+        """The finished kernel of what was written. `rare`: mostly there is nothing to do, which few blocks find out soonest."""
         op = self.op
         threads, team = lo.team_size or (threads, None)
         body = tidy(tuple(lo.e.frames[0].stmts))
         buffers = (*(buffer_of(t) for t in op.tensors.values() if t.name in lo.used), *lo.scratch)
-        self.scratch += lo.scratch
+        self.scratch += [b for b in lo.scratch if b not in self.scratch]
         self.kernels.append(form.Kernel(f"{op.op.name}.{name}", buffers, op.symbols, scalars_of(op), body, op.exact, op.fast_math, "gpu",
-                                        threads, team, _takes_turns(body), lo.fit))
+                                        threads, team, rare or _takes_turns(body), lo.fit))
 
 
 def _takes_turns(body: form.Block) -> bool:

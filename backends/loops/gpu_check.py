@@ -10,6 +10,7 @@ from pipelink_ir.backends.loops.tidy import THREAD, blocks, exprs, refs, written
 MOST_THREADS = 1024
 COUNTS = {"sum": 1, "prod": 1, "max": 1, "min": 1, "any": 1, "all": 1, "argmax": 2, "argmin": 2}
 """How many names each `Combine` takes."""
+_MATRICES = form.Fragment | form.Multiply | form.StoreFragment | form.Commit | form.Await | form.Contract
 Need = Callable[[bool, str], None]
 
 
@@ -35,7 +36,7 @@ def _serial(body: form.Block, kinds: tuple[str, ...], need: Need) -> None:
     for s in body:
         need(not isinstance(s, form.CopyAsync) or kinds == ("serial",), "a copy stands outside of the threads of a block")
         need(not isinstance(s, form.Barrier | form.Combine), "one thread cannot wait for others")
-        need(not isinstance(s, form.Fragment | form.Multiply | form.StoreFragment | form.Commit | form.Await | form.Contract), "one thread has no fragment of a matrix")
+        need(not isinstance(s, _MATRICES), "one thread has no fragment of a matrix")
         need(not isinstance(s, form.Alloc) or not s.shared, "one thread cannot share memory")
         need(not isinstance(s, form.For) or s.kind in kinds, f"a loop of kind {s.kind if isinstance(s, form.For) else ''} stands inside the work of one thread")
         for b in blocks(s):

@@ -48,7 +48,7 @@ def fit(nest: Tiled, way: Streamed, tiles: Atom) -> Atom:
     each = i64(16 // way.dtype.bytes)
     conds = [e.op(">=", tiles, i64(streams.ENOUGH)), e.op(">=", nest.depth.total, i64(streams.DEEP))]
     for m in (way.left, way.right):
-        steps = [_behind(nest, m, m.inner), *([] if m.outer is None else [_behind(nest, m, m.outer)])]
+        steps = [_behind(nest, m, m.inner), *([] if m.outer is None else [_behind(nest, m, m.outer)]), *([nest.depth.total] if m.turned else [])]
         conds += [e.op("==", e.op("mod", n, each), i64(0)) for n in steps]
         conds.append(_aligned(lo, m.tensor, 16))
     tensor, _ = nest.jobs[0]
@@ -90,13 +90,45 @@ def _behind(nest: Tiled, m: Matrix, axes: tuple[int, ...]) -> Atom:
     return out
 
 
-class _Stream(Tiled):
-    """The loops of one kernel."""
+class Streams(Tiled):
+    """What the kernels of a product that streams have in common."""
 
     def __init__(self, lo: Lowering, jobs: list[Job], way: Streamed) -> None:
         super().__init__(lo, jobs, way.otherwise.product)
         self.way = way
-        self.ring = form.Ring(way.otherwise.left, way.otherwise.right, self.kind.dtype, ROWS // 64, COLUMNS, (way.left.along, way.right.along))
+
+    def turned(self, left: bool) -> form.Buffer:
+        """The memory of a factor that is turned over: batch, lines and terms."""
+        m, axes = (self.way.left, self.product.rows) if left else (self.way.right, self.product.columns)
+        total = self.plain(self.depth.total)
+        for k in (*self.product.batch, *axes):
+            total = form.Op("*", (total, form.Op("max", (self.size(k), i64(0)), I64)), I64)
+        return form.Buffer(f"{m.tensor}.{'left' if left else 'right'}.by_terms", "temporary", self.lo.op.tensors[m.tensor].dtype, (total,))
+
+    def steps(self, m: Matrix, side: Flat) -> tuple[Atom, Atom]:
+        """Elements from one place to the next along the second axis and along the batch, as a factor lies in its tensor."""
+        inner = _behind(self, m, m.inner)
+        return inner, self.e.op("*", inner, side.total if m.along else self.depth.total) if m.outer is None else _behind(self, m, m.outer)
+
+    def size(self, axis: int) -> form.Expr:
+        """The extent of an axis of the result over symbols alone."""
+        return self.plain(self.axes[axis].n)
+
+    def plain(self, x: form.Expr) -> form.Expr:
+        """An expression with the values of names put in."""
+        if isinstance(x, form.Ref):
+            value = next((s.value for s in self.e.frames[0].stmts if isinstance(s, form.Let) and s.name == x.name), None)
+            return x if value is None else self.plain(value)
+        return form.Op(x.fn, tuple(map(self.plain, x.args)), x.dtype) if isinstance(x, form.Op) else x
+
+
+class _Stream(Streams):
+    """The loops of one kernel."""
+
+    def __init__(self, lo: Lowering, jobs: list[Job], way: Streamed) -> None:
+        super().__init__(lo, jobs, way)
+        along = (way.left.along or way.left.turned, way.right.along or way.right.turned)
+        self.ring = form.Ring(way.otherwise.left, way.otherwise.right, self.kind.dtype, ROWS // 64, COLUMNS, along)
 
     def write(self) -> None:
         """Writes the kernel."""
@@ -106,7 +138,7 @@ class _Stream(Tiled):
         maps = e.memory("maps")
         lo.scratch.append(form.Buffer(maps, "temporary", I64, (self._words(),)))
         terms = self.depth.total
-        panels = tuple(self._panel(m, side) for m, side in ((self.way.left, self.down), (self.way.right, self.across)))
+        panels = self._panel(self.way.left, self.down, True), self._panel(self.way.right, self.across, False)
         turns = e.choose(fit(self, self.way, tiles), tiles, i64(0))
         with e.loop("tile", i64(0), turns, kind="block") as p:
             number, group = e.op("rest", p, each), e.op("*", across, i64(GROUP))
@@ -134,24 +166,13 @@ class _Stream(Tiled):
         blocks = form.Op("*", (part(p.batch, 1), form.Op("*", (part(p.rows, ROWS), part(p.columns, COLUMNS)), I64)), I64)
         return form.Op("*", (blocks, i64(MAP_WORDS)), I64)
 
-    def size(self, axis: int) -> form.Expr:
-        """The extent of an axis of the result over symbols alone."""
-        return self.plain(self.axes[axis].n)
-
-    def plain(self, x: form.Expr) -> form.Expr:
-        """An expression with the values of names put in."""
-        if isinstance(x, form.Ref):
-            value = next((s.value for s in self.e.frames[0].stmts if isinstance(s, form.Let) and s.name == x.name), None)
-            return x if value is None else self.plain(value)
-        return form.Op(x.fn, tuple(map(self.plain, x.args)), x.dtype) if isinstance(x, form.Op) else x
-
-    def _panel(self, m: Matrix, side: Flat) -> form.Panel:
-        terms, lines = self.depth.total, side.total
-        one, other = (terms, lines) if m.along else (lines, terms)
-        inner = _behind(self, m, m.inner)
-        if m.outer is None:
-            return form.Panel(m.tensor, (one, other, i64(1)), (inner, self.e.op("*", inner, other)))
-        return form.Panel(m.tensor, (one, other, self.batch.total), (inner, _behind(self, m, m.outer)))
+    def _panel(self, m: Matrix, side: Flat, left: bool) -> form.Panel:
+        terms, lines, batches = self.depth.total, side.total, self.batch.total
+        if m.turned:
+            made = self.turned(left)
+            self.lo.scratch.append(made)
+            return form.Panel(made.name, (terms, lines, batches), (terms, self.e.op("*", terms, lines)))
+        return form.Panel(m.tensor, (terms, lines, batches) if m.along else (lines, terms, batches), self.steps(m, side))
 
     # --------------------------------------------------------------------------------------------------------------- results
 

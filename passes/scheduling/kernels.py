@@ -20,13 +20,13 @@ from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.products import Product, product_of
 from pipelink_ir.passes.scheduling.shape import Shape, shape_of
 from pipelink_ir.passes.scheduling.steps import distributed
-from pipelink_ir.passes.scheduling.streams import Streamed, streamed_of
+from pipelink_ir.passes.scheduling.streams import Streamed, Turning, streamed_of
 from pipelink_ir.passes.scheduling.tensor_cores import TensorCores, tensor_cores_of
 from pipelink_ir.passes.scheduling.turns import Turn, turn_of
 from pipelink_ir.passes.scheduling.windows import Window, window_of
 
 Job = tuple[Tensor, Piece]
-Way = Streamed | TensorCores | Product | Turn | Window | Shape | Group
+Way = Streamed | Turning | TensorCores | Product | Turn | Window | Shape | Group
 """What was decided of a kernel; a `Group` is a recurrence, which runs in order."""
 
 
@@ -151,5 +151,9 @@ def _pieces(op: TypedOperator, plan: Plan, t: Tensor, arch: Arch | None) -> list
 
 
 def _with_other(k: KernelPlan) -> list[KernelPlan]:
-    """A kernel, and the one behind it that does the work where its way turns out unfit at run time."""
-    return [k, KernelPlan(f"{k.name}.otherwise", "mma", k.way.otherwise, k.jobs, k.chosen)] if isinstance(k.way, Streamed) else [k]
+    """A kernel, those before it that turn what it reads, and the one behind it that does the work where its way turns out unfit at run time."""
+    if not isinstance(k.way, Streamed):
+        return [k]
+    turned = [KernelPlan(f"{k.name}.turned.{'left' if left else 'right'}", "turned", Turning(k.way, left), k.jobs, k.chosen)
+              for left, m in ((True, k.way.left), (False, k.way.right)) if m.turned]
+    return [*turned, k, KernelPlan(f"{k.name}.otherwise", "mma", k.way.otherwise, k.jobs, k.chosen)]

@@ -29,12 +29,21 @@ DEEP = 256
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """A factor as it lies in memory. `along`: neighbours are terms. The axes of the tensor, slowest first, behind the place of the second of lines and terms
-    (`inner`), and behind that of the batch, if there is one (`outer`)."""
+    (`inner`), and behind that of the batch, if there is one (`outer`). `turned`: it is turned over first, into memory of its own."""
 
     tensor: str
     along: bool
     inner: tuple[int, ...]
     outer: tuple[int, ...] | None
+    turned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Turning:
+    """A factor of a product that streams is turned over."""
+
+    of: Streamed
+    left: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +72,11 @@ def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor,
     product = found.product
     left = _matrix(op, local, found, product.left, found.left, product.rows, piece)
     right = _matrix(op, local, found, product.right, found.right, product.columns, piece)
-    # Bytes cannot be transposed on the way.
-    if left is None or right is None or not (found.left.name in HALVES or (left.along and right.along)):
+    if left is None or right is None:
         return None
+    if found.left.name not in HALVES:
+        # Bytes cannot be transposed on the way.
+        left, right = (replace(m, turned=not m.along) for m in (left, right))
     way = Streamed(found, left, right)
     return replace(way, otherwise=replace(found, unless=way))
 

@@ -137,20 +137,28 @@ def test_products_that_stream(left: tuple[int, int], right: tuple[int, int], bod
     first, second = ("x".join(names[c] for c in part) for part in einsum.split("->")[0].split(","))
     text = op(f"%x: tensor<{first}xf16>, %w: tensor<{second}xf16>, %b: tensor<Nxf16> -> %y: tensor<MxNxf16>", f"%y[i, j] = max({body} + %b[j], 0)")
     program = built(text, HOPPER)
-    assert [k.resident for k in program.kernels] == [True, False]
+    assert [k.resident for k in program.kernels] == [True, True]
+    assert [k.name for k in program.kernels] == ["f.y", "f.y.otherwise"]
     assert "contract %sums" in program_text(program)
     want = np.maximum(np.einsum(einsum, x.astype(np.float64), w.astype(np.float64)) + b, 0)
     np.testing.assert_allclose(run(program, {"x": x, "w": w, "b": b})["y"].astype(np.float64), want, rtol=1e-3, atol=1e-2)
 
 
 @pytest.mark.parametrize(("text", "arch"), [
-    (plain(), Arch("cuda", 90)), (plain(), Arch("cuda", 100, "a")), (plain("i8", "i8", "i32"), HOPPER), (plain("f32", "f32"), HOPPER), (plain(value="(2 * %x[i, k]) * %w[k, j]"), HOPPER),
+    (plain(), Arch("cuda", 90)), (plain(), Arch("cuda", 100, "a")), (plain("f32", "f32"), HOPPER), (plain(value="(2 * %x[i, k]) * %w[k, j]"), HOPPER),
     (op("%x: tensor<40x40xf16>, %w: tensor<40x24xf16> -> %y: tensor<40x24xf32>", "%y[i, j] = sum[k < 40](%x[i, k] * %w[k, j])"), HOPPER),
     (op("%x: tensor<MxKx2xf16>, %w: tensor<KxNxf16> -> %y: tensor<MxNxf32>", "%y[i, j] = sum[k < K](%x[i, k, 0] * %w[k, j])"), HOPPER),
     (op("%x: tensor<Mx2xKxf16>, %w: tensor<KxNxf16> -> %y: tensor<MxNxf32>", "%y[i, j] = sum[k < K](%x[i, 1, k] * %w[k, j])"), HOPPER),
     (op("%x: tensor<Mx(N + 1)xf16>, %w: tensor<MxNxf16> -> %y: tensor<NxNxf32>", "%y[i, j] = sum[k < M](%x[k, i + 1] * %w[k, j])"), HOPPER)])
 def test_products_that_do_not_stream(text: str, arch: Arch) -> None:
     assert "contract" not in program_text(built(text, arch))
+
+
+def test_bytes_are_turned_so_that_their_terms_lie_side_by_side() -> None:
+    program = built(plain("i8", "u8", "i32"), HOPPER)
+    assert [k.name for k in program.kernels] == ["f.y.turned.right", "f.y", "f.y.otherwise"]
+    sizes = {b.name: form.evaluate(b.shape[0], {"M": 1000, "N": 500, "K": 64}) for b in program.temporaries}
+    assert sizes == {"w.right.by_terms": 64 * 500, "maps": 8 * 3 * 32}
 
 
 def test_the_maps_of_all_blocks_have_room() -> None:
