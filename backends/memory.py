@@ -1,8 +1,8 @@
 """The arena of one plan: places of edges and of what a node needs while it runs, for sizes that are known.
 
 Places that the text of the plan gives are kept. Everything else is packed around them: edges whose sizes the call decides, and temporaries of operators, which
-live at the moment of their node alone and go where edges leave room then. However the places were found, the proof of `passes/proof` looks at them once more
-before anything runs. A pipeline on several devices that runs on one has their arenas one behind another.
+live while the kernels of their node that use them run and go where edges leave room then. However the places were found, the proof of `passes/proof` looks at
+them once more before anything runs. A pipeline on several devices that runs on one has their arenas one behind another.
 """
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelink_ir.ir.nodes import IntLit, Node, Pipeline
 from pipelink_ir.ir.packing import Lifetime, pack, rounded
 from pipelink_ir.passes.aliasing.layout import Layout, Root, align_of, arena_of
 from pipelink_ir.passes.aliasing.report import Memory, Stretch, described
-from pipelink_ir.passes.proof.memory import MemoryProof, happens_before
+from pipelink_ir.passes.proof.memory import MemoryProof, Scratch, happens_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,15 @@ class Placed:
 
 @dataclass(slots=True)
 class _Stretch:
-    """A root with its edges (name, offset, bytes), or a temporary of node `node`."""
+    """A root with its edges (name, offset, bytes), or a temporary that kernels `first` to `last` of node `node` use."""
 
     name: str
     arena: str
     size: int
     root: Root | None = None
     node: int = 0
+    first: int = 0
+    last: int = 0
     edges: list[tuple[str, int, int]] = field(default_factory=list)
 
 
@@ -61,11 +63,11 @@ class Arenas:
         stretch.size = max(stretch.size, offset + size)
         return number
 
-    def temporary(self, node: int, name: str, size: int) -> int:
-        """What lives while a node runs; the number of the stretch."""
+    def temporary(self, node: int, name: str, size: int, kernels: tuple[int, int]) -> int:
+        """What lives while some kernels of a node run, from the first to the last of these numbers; the number of the stretch."""
         item = self.pipeline.nodes[node]
         assert isinstance(item, Node)
-        self.stretches.append(_Stretch(name, self.only or arena_of(item.device or self.pipeline.device, self.layout.device), size, None, node))
+        self.stretches.append(_Stretch(name, self.only or arena_of(item.device or self.pipeline.device, self.layout.device), size, None, node, *kernels))
         return len(self.stretches) - 1
 
     def place(self) -> Placed:
@@ -91,7 +93,7 @@ class Arenas:
 
     def _life(self, s: _Stretch) -> Lifetime:
         if s.root is None:
-            return self.layout.clocks.lifetime(s.size, [s.node], ())
+            return self.layout.clocks.moment(s.size, s.node, s.first, s.last)
         return self.layout.lifetime(s.root, s.size)
 
     def _given(self, numbers: Sequence[int]) -> dict[int, int]:
@@ -114,7 +116,8 @@ class Arenas:
         nodes = [n for n in self.pipeline.nodes if isinstance(n, Node)]
         launch = {n: k for k, n in enumerate(i for i, node in enumerate(self.pipeline.nodes) if isinstance(node, Node))}
         places = {name: ("arena", offsets[n] + o, offsets[n] + o + size) for n, s in enumerate(self.stretches) for name, o, size in s.edges}
-        more = [(launch[s.node], s.name, "arena", offsets[n], offsets[n] + s.size) for n, s in enumerate(self.stretches) if s.root is None]
+        more = [Scratch(launch[s.node], s.name, "arena", offsets[n], offsets[n] + s.size, s.first, s.last) for n, s in enumerate(self.stretches)
+                if s.root is None]
         proof = MemoryProof(self.pipeline, nodes, happens_before(self.pipeline, nodes), {})
         faults = proof.check(places, more, {"arena": total})
         if faults:

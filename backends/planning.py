@@ -101,6 +101,7 @@ class Planner(Generic[U]):
         self.env: dict[str, int | float | bool] = {}
         self.edges: dict[str, _Value] = {}
         self.arenas = Arenas(pipeline, self.layout)
+        self.users: dict[tuple[str, str], tuple[int, int]] = {}
 
     def run(self, shapes: Sequence[tuple[int, ...]]) -> Plan:
         self._bind(shapes)
@@ -177,10 +178,18 @@ class Planner(Generic[U]):
             return
         for buffer in program.temporaries:
             value = places[buffer.name] = _Value(_shape(buffer, env), buffer.memory, "arena", 0)
-            value.number = self.arenas.temporary(number, f"%{buffer.name} of '@{node.op}'", value.bytes)
+            value.number = self.arenas.temporary(number, f"%{buffer.name} of '@{node.op}'", value.bytes, self._users(unit, buffer.name))
         scalars = self._scalars(unit, node, env)
         for k, kernel in enumerate(program.kernels):
             self._frame(number, unit.op.name, k, kernel, places, env, scalars)
+
+    def _users(self, unit: U, buffer: str) -> tuple[int, int]:
+        """The first and the last kernel of an operator that use a temporary."""
+        key = unit.op.name, buffer
+        if key not in self.users:
+            found = [k for k, kernel in enumerate(unit.program.kernels) if any(b.name == buffer for b in kernel.buffers)]
+            self.users[key] = (found[0], found[-1]) if found else (0, max(0, len(unit.program.kernels) - 1))
+        return self.users[key]
 
     def _edge(self, name: str, shape: tuple[int, ...], dtype: DType) -> _Value:
         """An edge in the place that the plan gives it."""

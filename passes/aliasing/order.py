@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from pipelink_ir.ir.nodes import Alias, Device, Edge, IntLit, Items, Node, Pipeline, Scoped, Section, Setting, Value
 from pipelink_ir.ir.packing import Lifetime
 
+STEPS = 1 << 12
+"""Moments of one node: its kernels run one after another."""
+
 
 @dataclass(slots=True)
 class Clocks:
@@ -63,13 +66,24 @@ class Clocks:
         writers = list(writers)
         touched = [*writers, *users]
         first, last = min(self.launch[n] for n in writers), max(self.launch[n] for n in touched)
+        first, last = STEPS * first, STEPS * last + STEPS - 1
         if self.streams == 1:
             return Lifetime(size, first, last)
-        start = tuple(map(min, *(self.before[n] for n in writers))) if len(writers) > 1 else self.before[writers[0]]
+        start = map(min, *(self.before[n] for n in writers)) if len(writers) > 1 else iter(self.before[writers[0]])
         end = [0] * self.streams
         for n in touched:
-            end[self.stream[n]] = max(end[self.stream[n]], self.place[n] + 1)
-        return Lifetime(size, first, last, start, tuple(end))
+            end[self.stream[n]] = max(end[self.stream[n]], STEPS * (self.place[n] + 1))
+        return Lifetime(size, first, last, tuple(STEPS * s for s in start), tuple(end))
+
+    def moment(self, size: int, node: int, first: int, last: int) -> Lifetime:
+        """The life of what one node needs from its kernel `first` to its kernel `last`."""
+        first, last = (first, last) if last < STEPS else (0, STEPS - 1)
+        begin, lane = STEPS * self.launch[node], self.stream[node]
+        if self.streams == 1:
+            return Lifetime(size, begin + first, begin + last)
+        start, end = [STEPS * s for s in self.before[node]], [0] * self.streams
+        start[lane], end[lane] = STEPS * self.place[node] + first, STEPS * self.place[node] + last + 1
+        return Lifetime(size, begin + first, begin + last, tuple(start), tuple(end))
 
 
 def numbers(plan: Section | None, key: str) -> list[int]:

@@ -78,6 +78,21 @@ class Item:
     over: str | None = None
     parts: tuple[str, ...] = ()
     """The names under which these bytes may be taken over."""
+    kernels: tuple[int, int] | None = None
+    """Of what a node needs for itself: the first and the last of its kernels that use it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Bytes `begin` to `end` of an arena that kernels `first` to `last` of a node use for themselves."""
+
+    node: int
+    name: str
+    arena: str
+    begin: int
+    end: int
+    first: int
+    last: int
 
 
 @dataclass(slots=True)
@@ -111,12 +126,12 @@ class MemoryProof:
             self._overlaps(self._items())
         return self.faults
 
-    def check(self, places: Mapping[str, tuple[str, int, int]], more: Iterable[tuple[int, str, str, int, int]], sizes: Mapping[str, int]) -> list[Fault]:
-        """The same for numbers that were found for given sizes: `places` of edges (arena, begin, end) and of what lives during a node alone (node, name, arena,
-        begin, end), in arenas of these `sizes`."""
+    def check(self, places: Mapping[str, tuple[str, int, int]], more: Iterable[Scratch], sizes: Mapping[str, int]) -> list[Fault]:
+        """The same for numbers that were found for given sizes: `places` of edges (arena, begin, end) and of what nodes need for themselves, in arenas of these
+        `sizes`."""
         self._gather()
         items = [self._item(name, *where) for name, where in places.items() if not self._is_whole(name)]
-        items += [Item(name, arena, begin, end, i, (i,)) for i, name, arena, begin, end in more]
+        items += [Item(s.name, s.arena, s.begin, s.end, s.node, (s.node,), kernels=(s.first, s.last)) for s in more]
         for x in items:
             if x.begin < 0 or x.end > sizes.get(x.arena, 0):
                 self._fault(x.maker, f"'{x.name}' lies at {x.begin} to {x.end} of {x.arena}, which has {sizes.get(x.arena, 0)} bytes", "")
@@ -328,13 +343,15 @@ class MemoryProof:
     def _overlaps(self, items: list[Item]) -> None:
         """In the order of launch each one with those whose bytes it takes over."""
         arenas: dict[str, Extents] = {}
-        items = sorted((x for x in items if x.end > x.begin), key=lambda x: x.maker)
+        items = sorted((x for x in items if x.end > x.begin), key=lambda x: (x.maker, x.kernels or (0, 0)))
         for k, x in enumerate(items):
             for other in arenas.setdefault(x.arena, Extents()).take(x.begin, x.end, k):
                 self._behind(items[other], x)
 
     def _behind(self, a: Item, b: Item) -> None:
         """Whether everything that touches `a` comes before `b` is written; where `b` takes over the bytes of `a`, but for the node that does."""
+        if a.maker == b.maker and a.kernels is not None and b.kernels is not None and a.kernels[1] < b.kernels[0]:
+            return
         over = b.over is not None and b.over in a.parts and a.maker != b.maker
         if any(not self.order.before(k, b.maker) for k in a.touched if not (over and k == b.maker)):
             self._fault(b.maker, f"'{b.name}' and '{a.name}' share bytes of {a.arena} and may be live together", "move one of them, or order their nodes", None,

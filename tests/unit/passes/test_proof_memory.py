@@ -7,7 +7,7 @@ from pipelink_ir.grammar import parse
 from pipelink_ir.ir.diagnostics import InternalError, ProgramError, Report
 from pipelink_ir.ir.nodes import Node, Section
 from pipelink_ir.passes.manager import NoOptions, parse_passes, run_passes
-from pipelink_ir.passes.proof.memory import MemoryProof, happens_before
+from pipelink_ir.passes.proof.memory import MemoryProof, Scratch, happens_before
 from pipelink_ir.passes.verify_plan import verify_plan
 
 OPS = """
@@ -236,7 +236,8 @@ def test_places_of_a_call_are_proven_again() -> None:
 
     def wrong(a: int, b: int, scratch: int, total: int = 1024) -> bool:
         proof = MemoryProof(p, nodes, happens_before(p, nodes), {})
-        return bool(proof.check({"a": ("arena", a, a + 256), "b": ("arena", b, b + 256)}, [(2, "scratch", "arena", scratch, scratch + 256)], {"arena": total}))
+        places = {"a": ("arena", a, a + 256), "b": ("arena", b, b + 256)}
+        return bool(proof.check(places, [Scratch(2, "scratch", "arena", scratch, scratch + 256, 0, 3)], {"arena": total}))
 
     assert not wrong(0, 256, 0)
     assert not wrong(0, 256, 512)
@@ -244,6 +245,23 @@ def test_places_of_a_call_are_proven_again() -> None:
     assert wrong(0, 256, 256)
     assert wrong(0, 256, 512, 767)
     assert wrong(-64, 256, 512)
+
+
+def test_kernels_of_one_node_run_one_after_another() -> None:
+    text = OPS + "pipeline @p(%x: tensor<Lxf32>) -> (%z: tensor<Lxf32>) { %a = @s(%x) %z = @s(%a) }"
+    p = run_passes(parse(text, "p.plir"), parse_passes("resolve,infer-types"), Report()).pipelines[0]
+    nodes = [n for n in p.nodes if isinstance(n, Node)]
+
+    def wrong(*scratch: tuple[int, int, int, int]) -> bool:
+        items = [Scratch(node, f"t{k}", "arena", begin, begin + 256, first, last) for k, (node, begin, first, last) in enumerate(scratch)]
+        return bool(MemoryProof(p, nodes, happens_before(p, nodes), {}).check({"a": ("arena", 0, 256)}, items, {"arena": 1024}))
+
+    assert not wrong((1, 256, 0, 1), (1, 256, 2, 3))
+    assert not wrong((1, 256, 2, 3), (1, 256, 0, 1))
+    assert wrong((1, 256, 0, 1), (1, 256, 1, 3))
+    assert wrong((1, 256, 0, 1), (1, 256, 0, 1))
+    assert wrong((1, 0, 2, 3))
+    assert not wrong((0, 256, 0, 9), (1, 256, 0, 9))
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda-emulated"])
