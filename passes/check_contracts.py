@@ -205,6 +205,9 @@ class _Check:
         if listed is not None and b.arch.kind == "cuda" and names and len(missing) == len(names):
             self.report.error("library", use or listed.setting.span, f"{name} runs on {', '.join(names)} alone, but is built for {b.arch}: {missing[0]}",
                               [Note("its libraries", listed.setting.span), *notes], "add 'generated' to the list, the compiler's own code, or drop the target")
+        elif listed is not None and b.arch.kind == "cuda" and names and "generated" not in names:
+            self.report.error("library", use or listed.setting.span, f"{name} runs on {', '.join(names)} alone, and this version calls no library",
+                              [Note("its libraries", listed.setting.span), *notes], "add 'generated' to the list, the compiler's own code")
 
 
 def _scoped(op: Operator, operand: str) -> Setting | None:

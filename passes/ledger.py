@@ -63,7 +63,15 @@ def ledger(module: Module, target: str | None = None) -> tuple[Entry, ...]:
         out += [*_placed(p.device, f"'@{p.name}'", target, archs), *_nodes(p.nodes, target, archs)]
     for o in module.operators:
         out += _nodes(o.graph.nodes, target, archs) if o.graph is not None else ()
-    return tuple(out)
+    return (*out, *_products(module, target))
+
+
+def _products(module: Module, target: str | None) -> Iterator[Entry]:
+    """Which kernels compute products of matrices on a GPU, and why."""
+    from pipelink_ir.passes.scheduling.told import of_products
+    for n, (kind, text) in of_products(module, target):
+        made = ", ".join(f"'%{r.name}'" for r in n.results)
+        yield Entry(kind, f"{made} = '@{n.op}'", text, "", n.loc or n.op_span)
 
 
 def _nodes(nodes: Iterable[object], target: str | None, archs: Mapping[str, Arch]) -> Iterator[Entry]:

@@ -1,0 +1,78 @@
+"""What the ledger says of products of matrices on a GPU: which kernel computes each and why, and which libraries are listed and not called."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipelink_ir.ir import contracts
+from pipelink_ir.ir.nodes import Apply, Define, Module, Node, Operator, Reduce
+from pipelink_ir.ir.targets import Arch, parse_arch
+from pipelink_ir.ir.walk import walk
+from pipelink_ir.passes.devices import declared_archs
+from pipelink_ir.passes.infer.operator import typed_operator
+from pipelink_ir.passes.scheduling.derivation import derivation
+from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
+from pipelink_ir.passes.scheduling.kernels import kernels_of
+from pipelink_ir.passes.scheduling.products import Product
+from pipelink_ir.passes.scheduling.streams import Streamed
+from pipelink_ir.passes.scheduling.tensor_cores import TensorCores, why_not
+
+Said = tuple[str, str]
+"""A kind of entry, and its text."""
+
+
+def of_products(module: Module, target: str | None) -> Iterator[tuple[Node, Said]]:
+    """What is to be said of the nodes of all pipelines that run on a GPU."""
+    arch = _arch(module, target)
+    if arch is None:
+        return
+    operators = {o.name: o for o in module.operators}
+    said: dict[str, tuple[Said, ...]] = {}
+    for p in module.pipelines:
+        for node in p.nodes:
+            op = operators.get(node.op) if isinstance(node, Node) else None
+            # Before sizes and types are inferred nothing is decided.
+            if isinstance(node, Node) and node.types and op is not None:
+                if op.name not in said:
+                    said[op.name] = (*_libraries(op), *_kernels(op, arch))
+                yield from ((node, s) for s in said[op.name])
+
+
+def _arch(module: Module, target: str | None) -> Arch | None:
+    """What a target compiles for; of `cuda` and `cuda:1` that is not known before a device is there, so it is no particular one."""
+    if target is None:
+        return None
+    if target.split(":")[0] in ("cuda", "cuda-emulated"):
+        return Arch("cuda")
+    found = declared_archs(module).get(target.removeprefix("@")) or parse_arch(target)
+    return found if found is not None and found.kind == "cuda" else None
+
+
+def _libraries(op: Operator) -> Iterator[Said]:
+    listed = contracts.setting(op, "compile", "library")
+    names = contracts.words(listed.setting.value) if listed is not None else []
+    for name in names[:names.index("generated")] if "generated" in names else names:
+        yield "fallback", f"'{name}' is listed before the compiler's own code, which runs instead: this version calls no library"
+
+
+def _kernels(op: Operator, arch: Arch) -> Iterator[Said]:
+    if op.compute is None or not any(_is_product(x) for d in op.compute.body if isinstance(d, Define) for x in walk(d.value)):
+        return
+    known = None if arch.sm == 0 else arch
+    typed, stored = derivation(typed_operator(op), "cuda")
+    plan = gpu_plan(typed, stored)
+    for k in kernels_of(typed, plan, known):
+        if isinstance(k.way, Streamed):
+            yield "other", (f"'%{k.jobs[0][0].name}' is a product on tensor cores, wgmma of {k.way.dtype}, its factors streamed by the copy engine; "
+                            f"where memory or sizes are not fit for that, {k.way.otherwise.instruction}")
+        elif isinstance(k.way, TensorCores) and k.way.unless is None:
+            yield "other", f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.left}{_better(arch)}"
+        elif isinstance(k.way, Product):
+            yield "declined", f"tensor cores do not compute the product '%{k.jobs[0][0].name}': {why_not(typed, plan.local, k.way, known)}"
+
+
+def _better(arch: Arch) -> str:
+    return "; for sm_90a there may be a faster kernel" if arch.sm in (0, 90) else ""
+
+
+def _is_product(x: object) -> bool:
+    return isinstance(x, Reduce) and x.kind == "sum" and isinstance(x.body, Apply) and x.body.fn == "*"

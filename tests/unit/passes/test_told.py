@@ -1,0 +1,54 @@
+"""What the ledger says of products of matrices, and of libraries that are listed."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import pipelink_ir as pl
+from pipelink_ir.ir.diagnostics import ProgramError
+
+PROGRAM = """op @mm(%x: tensor<MxKxDT>, %w: tensor<KxNxDT>) -> (%y: tensor<MxNxf32>) {
+  compile { LISTED }
+  compute { %y[i, j] = sum[k < K](%x[i, k] * %w[k, j]) }
+}
+pipeline @p(%x: tensor<MxKxDT>, %w: tensor<KxNxDT>) -> (%y: tensor<MxNxf32>) {
+  %y = @mm(%x, %w)
+}
+"""
+
+
+def told(folder: Path, dtype: str, listed: str, target: str) -> list[str]:
+    path = folder / "product.plir"
+    path.write_text(PROGRAM.replace("DT", dtype).replace("LISTED", listed))
+    return [str(e) for e in pl.compile(str(path), target=target).ledger]
+
+
+@pytest.mark.parametrize(("dtype", "target", "parts"), [
+    ("f16", "sm_90a", ["other: ", "wgmma of f16", "mma.sync m16n8k16"]), ("f16", "sm_90", ["other: ", "mma.sync m16n8k16 of f16", "for sm_90a"]),
+    ("bf16", "sm_80", ["other: ", "mma.sync m16n8k16 of bf16"]), ("bf16", "sm_75", ["declined: ", "sm_75 has no tensor cores for bf16"]),
+    ("f32", "sm_90a", ["declined: ", "not made of operands of f16"])])
+def test_the_kernel_and_why(tmp_path: Path, dtype: str, target: str, parts: list[str]) -> None:
+    (entry,) = told(tmp_path, dtype, "", target)
+    assert all(part in entry for part in parts)
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_nothing_is_said_where_there_is_no_gpu(tmp_path: Path, target: str) -> None:
+    assert told(tmp_path, "f16", "library = [cublaslt, generated]", target) == []
+
+
+def test_a_library_that_is_not_called(tmp_path: Path) -> None:
+    entries = told(tmp_path, "f16", "library = [cublaslt, generated]", "sm_90")
+    assert [e.partition(":")[0] for e in entries] == ["fallback", "other"]
+    assert "'cublaslt' is listed before the compiler's own code" in entries[0]
+    assert [e.partition(":")[0] for e in told(tmp_path, "f16", "library = [generated, cublaslt]", "sm_90")] == ["other"]
+
+
+def test_a_library_alone_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ProgramError) as caught:
+        told(tmp_path, "f16", "library = cublaslt", "sm_90")
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == "PL4101"
+    assert "runs on cublaslt alone" in diagnostic.message
+    assert "generated" in (diagnostic.help or "")
