@@ -19,6 +19,7 @@ from types import MappingProxyType
 from pipelink_ir.backends.cuda.bounds import LIMIT
 from pipelink_ir.backends.cuda.emit_expr import Expressions, Place, memory_type
 from pipelink_ir.backends.cuda.emit_fragments import FRAGMENTS, STREAM, contract_in, has_fragments
+from pipelink_ir.backends.cuda.emit_own import OWN, has_own
 from pipelink_ir.backends.cuda.emit_stmt import Space, Writer, broken, kind_name
 from pipelink_ir.backends.cuda.kinds import Kinds, kinds_of
 from pipelink_ir.backends.cuda.names import Names, kernel_names
@@ -93,7 +94,7 @@ class UnitCode:
     def whole(self) -> str:
         """The text with the prelude in the place where it is included: a file that any compiler takes."""
         head, rest = self.text.split(f'#include "{NAME}"\n', 1)
-        return f"{head}{shown(self.facts, FRAGMENTS in head, STREAM in head)}\n{rest}"
+        return f"{head}{shown(self.facts, FRAGMENTS in head, STREAM in head, OWN in head)}\n{rest}"
 
 
 def emit_unit(programs: Sequence[tuple[Program, Operator | None]], facts: TargetFacts = CUDA, threads: int = THREADS,
@@ -110,7 +111,7 @@ def emit_unit(programs: Sequence[tuple[Program, Operator | None]], facts: Target
             kernels.append(code)
         codes.append(tuple(kernels))
     kernels_of_all = [k.kernel for c in codes for k in c]
-    uses = [macro for macro, found in ((FRAGMENTS, has_fragments), (STREAM, _streams)) if any(found(k.body) for k in kernels_of_all)]
+    uses = [macro for macro, found in ((FRAGMENTS, has_fragments), (OWN, has_own), (STREAM, _streams)) if any(found(k.body) for k in kernels_of_all)]
     head = [*(f"#define {macro} 1" for macro in uses), f'#include "{NAME}"', "namespace pl = pipelink;", "using namespace pl::types;"]
     return UnitCode("\n".join([*head, *parts, ""]), tuple(codes), facts)
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from pipelink_ir.backends.cuda.emit_expr import Expressions, memory_type
+from pipelink_ir.backends.cuda.emit_own import own_line
 from pipelink_ir.backends.loops.form import (
     Await,
     Block,
@@ -15,6 +16,7 @@ from pipelink_ir.backends.loops.form import (
     If,
     Let,
     Multiply,
+    Own,
     Panel,
     Stmt,
     StoreFragment,
@@ -25,7 +27,7 @@ from pipelink_ir.ir.dtypes import DType
 FRAGMENTS, STREAM = "PIPELINK_FRAGMENTS", "PIPELINK_STREAM"
 """Are defined before the prelude by a text that uses what they bring."""
 
-Statement = Fragment | Multiply | StoreFragment | CopyAsync | Commit | Await
+Statement = Own | Fragment | Multiply | StoreFragment | CopyAsync | Commit | Await
 
 
 def has_fragments(body: Block) -> bool:
@@ -36,6 +38,8 @@ def has_fragments(body: Block) -> bool:
 
 def fragment_line(s: Stmt, e: Expressions, fragments: dict[str, str]) -> str:
     """One statement; `fragments` has the names of declared ones in C++."""
+    if isinstance(s, Own):
+        return own_line(s, e)
     if isinstance(s, Fragment):
         t = s.tiles
         types = ", ".join(memory_type(d) for d in (t.left, t.right, t.sums))

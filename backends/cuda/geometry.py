@@ -31,6 +31,7 @@ from pipelink_ir.backends.loops.form import (
     Move,
     Multiply,
     Op,
+    Own,
     Stmt,
     Store,
     StoreFragment,
@@ -159,6 +160,8 @@ def _values(s: Stmt) -> tuple[Expr, ...]:
         return s.at, s.index
     if isinstance(s, Alloc):
         return (s.size,)
+    if isinstance(s, Own):
+        return s.exprs
     if isinstance(s, Multiply):
         return s.left.index, s.right.index
     if isinstance(s, StoreFragment):

@@ -29,6 +29,7 @@ from pipelink_ir.backends.loops.form import (
     Move,
     Multiply,
     Op,
+    Own,
     Ref,
     Store,
     StoreFragment,
@@ -162,6 +163,8 @@ def _addresses(block: Block) -> Iterator[Expr]:
             yield from (s.at, s.index, *_indices(s.at), *_indices(s.index))
         elif isinstance(s, Alloc):
             yield s.size
+        elif isinstance(s, Own):
+            yield from s.exprs
         elif isinstance(s, Multiply):
             yield from (s.left.index, s.right.index)
         elif isinstance(s, StoreFragment):

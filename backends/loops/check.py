@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.gpu_check import check_device
+from pipelink_ir.backends.loops.own_check import check_own
 from pipelink_ir.backends.loops.tidy import DEPTH, exprs, parts
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import BOOL, F32, F64, I32, I64, DType
@@ -90,6 +91,8 @@ class _Checker:
             self.need(all(n in scope and n in self.mutable for n in s.names), f"'{s.fn}' combines what is no Var in sight")
         elif isinstance(s, form.Contract):
             self.contract(s, level)
+        elif isinstance(s, form.Own):
+            check_own(self.kernel, self.memory, self.shared, s, self.need)
         elif isinstance(s, form.Fragment | form.Multiply | form.StoreFragment | form.CopyAsync):
             self.matrix(s)
         elif isinstance(s, form.Fail):

@@ -39,6 +39,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Union
 
+from pipelink_ir.backends.loops.form_own import AcrossRow as AcrossRow
+from pipelink_ir.backends.loops.form_own import Dot as Dot
+from pipelink_ir.backends.loops.form_own import Online as Online
+from pipelink_ir.backends.loops.form_own import Own as Own
 from pipelink_ir.ir.dtypes import BOOL, I64, DType
 from pipelink_ir.ir.source import Span
 
@@ -403,7 +407,7 @@ class Panel:
 @dataclass(frozen=True, slots=True)
 class Contract:
     """Each thread of a team gets in its own scratch `sums`, which loops of kind `each` alone read, the sums of its places (`Ring.place`) of a tile: of all
-    products of line `row + i` of the left factor and line `column + j` of the right one. `maps` are 32 i64 of memory for each block. Stands once in a
+    products of line `row + i` of the left factor and line `column + j` of the right one. `maps` are 32 i64 of memory for each block and 16 more. Stands once in a
     kernel, in the body of its `block` loop itself; what it says of the panels is known before that loop."""
 
     sums: str
@@ -417,7 +421,7 @@ class Contract:
     maps: str
 
 
-Stmt = Union[Contract, Let, Var, Assign, Store, Move, For, If, Alloc, Fail, Barrier, Combine, Fragment, Multiply, StoreFragment, CopyAsync, Commit, Await]
+Stmt = Union[Own, Contract, Let, Var, Assign, Store, Move, For, If, Alloc, Fail, Barrier, Combine, Fragment, Multiply, StoreFragment, CopyAsync, Commit, Await]
 Block = tuple[Stmt, ...]
 
 # ---------------------------------------------------------------------------------------------------------------- kernels, programs

@@ -37,6 +37,7 @@ def _serial(body: form.Block, kinds: tuple[str, ...], need: Need) -> None:
         need(not isinstance(s, form.CopyAsync) or kinds == ("serial",), "a copy stands outside of the threads of a block")
         need(not isinstance(s, form.Barrier | form.Combine), "one thread cannot wait for others")
         need(not isinstance(s, _MATRICES), "one thread has no fragment of a matrix")
+        need(not isinstance(s, form.Own), "one thread has no sums that others have a part of")
         need(not isinstance(s, form.Alloc) or not s.shared, "one thread cannot share memory")
         need(not isinstance(s, form.For) or s.kind in kinds, f"a loop of kind {s.kind if isinstance(s, form.For) else ''} stands inside the work of one thread")
         for b in blocks(s):
@@ -78,6 +79,9 @@ class _Uniform:
             self.alike.add(written(s))
         if isinstance(s, form.Contract):
             self.kept.add(s.sums)
+        if isinstance(s, form.Own):
+            self.need(self.own.issuperset(s.targets) and self.alike.isdisjoint(s.targets), f"{', '.join(s.targets)} are not each thread's own")
+            self.kept.update(s.targets)
         if isinstance(s, form.Alloc):
             self.need(not s.shared or isinstance(s.size, form.Const), f"the size of the shared memory {s.name} is not constant")
             if not s.shared:

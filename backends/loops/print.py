@@ -74,6 +74,8 @@ def _fragments(s: form.Stmt) -> str:
     if isinstance(s, form.Fragment):
         t = s.tiles
         return f"fragment {s.name}: {t.sums}[{t.rows}, {t.columns}] of {t.left} * {t.right}, warps {_by(t.warps)}, tiles {_by(t.tiles)}"
+    if isinstance(s, form.Own):
+        return s.text(expr_text)
     if isinstance(s, form.Multiply):
         return f"{s.fragment} += {_factor(s.left)} * {_factor(s.right)} over {s.depth} terms"
     if isinstance(s, form.Contract):

@@ -62,6 +62,8 @@ def exprs(s: form.Stmt) -> tuple[form.Expr, ...]:
         return (s.cond,)
     if isinstance(s, form.Alloc):
         return (s.size,)
+    if isinstance(s, form.Own):
+        return s.exprs
     if isinstance(s, form.Multiply):
         return (s.left.index, s.right.index)
     if isinstance(s, form.Contract):
@@ -109,6 +111,9 @@ def _live(body: form.Block) -> set[str]:
             elif isinstance(s, form.Combine):
                 for name in s.names:
                     needs.setdefault(name, set()).update(own, s.names)
+            elif isinstance(s, form.Own):
+                for name in s.targets:
+                    needs.setdefault("%" + name, set()).update(own, ("%" + n for n in s.sources))
             elif isinstance(s, form.Contract):
                 needs.setdefault("%" + s.sums, set()).update(own)
             elif isinstance(s, form.Multiply):
@@ -147,6 +152,8 @@ def _sweep(body: form.Block, live: set[str]) -> form.Block:
         if isinstance(s, form.StoreFragment | form.CopyAsync) and "dead %" + s.buffer in live:
             continue
         if isinstance(s, form.Contract) and "dead %" + s.sums in live:
+            continue
+        if isinstance(s, form.Own) and live.issuperset("dead %" + n for n in s.targets):
             continue
         if (isinstance(s, form.Fragment) and f"#{s.name}" not in live) or (isinstance(s, form.Multiply) and f"#{s.fragment}" not in live):
             continue
@@ -189,6 +196,8 @@ def _unstable(body: form.Block, out: set[str]) -> None:
             out.add("%" + s.buffer)
         elif isinstance(s, form.Contract):
             out.add("%" + s.sums)
+        elif isinstance(s, form.Own):
+            out.update("%" + n for n in s.targets)
         for b in blocks(s):
             _unstable(b, out)
 
@@ -267,6 +276,8 @@ def _rebuilt(s: form.Stmt, held: dict[str, form.Expr], deep: dict[str, int], cou
     if isinstance(s, form.Contract):
         a, b = (form.Panel(p.buffer, _three(p.sizes, held), (_put(p.steps[0], held), _put(p.steps[1], held))) for p in (s.left, s.right))
         return form.Contract(s.sums, s.ring, a, b, _put(s.terms, held), *_three((s.row, s.column, s.batch), held), s.maps)
+    if isinstance(s, form.Own):
+        return s.put(lambda x: _put(x, held))
     if isinstance(s, form.Multiply):
         left, right = (form.Factor(f.buffer, _put(f.index, held), f.along, f.pitch) for f in (s.left, s.right))
         return form.Multiply(s.fragment, left, right, s.depth)

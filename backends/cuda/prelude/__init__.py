@@ -31,6 +31,9 @@ _NUMBERS = {name: n for n, name in enumerate(DTYPES)}
 FRAGMENTS = "fragments.cuh"
 """What stands behind it for kernels with matrix fragments: empty where `PIPELINK_FRAGMENTS` is not defined."""
 
+OWN = "own.cuh"
+"""The same for sums that threads hold each for itself, with `PIPELINK_OWN`."""
+
 STREAM = "stream.cuh"
 """The same for products that stream (sm_90a), with `PIPELINK_STREAM`."""
 
@@ -42,12 +45,13 @@ def _file(name: str) -> str:
 
 def header(facts: TargetFacts) -> str:
     """The header for a target: its macros, then the prelude."""
-    return shown(facts, True, True)
+    return shown(facts, True, True, True)
 
 
-def shown(facts: TargetFacts, fragments: bool, stream: bool) -> str:
+def shown(facts: TargetFacts, fragments: bool, stream: bool, own: bool = False) -> str:
     """The header as it is shown to people, without what the kernels do not use."""
-    return "\n".join([facts.define(), _file(NAME), *([_file(FRAGMENTS)] if fragments else []), *([_file(STREAM)] if stream else [])])
+    more = [_file(name) for name, wanted in ((FRAGMENTS, fragments), (OWN, own), (STREAM, stream)) if wanted]
+    return "\n".join([facts.define(), _file(NAME), *more])
 
 
 def pack_view(address: int, shape: Sequence[int], strides: Sequence[int], dtype: DType) -> bytes:
