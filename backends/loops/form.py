@@ -407,8 +407,8 @@ class Panel:
 @dataclass(frozen=True, slots=True)
 class Contract:
     """Each thread of a team gets in its own scratch `sums`, which loops of kind `each` alone read, the sums of its places (`Ring.place`) of a tile: of all
-    products of line `row + i` of the left factor and line `column + j` of the right one. `maps` are 32 i64 of memory for each block and 16 more. Stands once in a
-    kernel, in the body of its `block` loop itself; what it says of the panels is known before that loop."""
+    products of line `row + i` of the left factor and line `column + j` of the right one. `maps` are 32 i64 of memory for each block and 16 more. Stands once
+    in a kernel, in the body of its `block` loop itself; what it says of the panels is known before that loop."""
 
     sums: str
     ring: Ring

@@ -164,7 +164,8 @@ class _Stream(Streams):
 
         p = self.product
         blocks = form.Op("*", (part(p.batch, 1), form.Op("*", (part(p.rows, ROWS), part(p.columns, COLUMNS)), I64)), I64)
-        return form.Op("*", (blocks, i64(MAP_WORDS)), I64)
+        # They begin at a multiple of 128 bytes.
+        return form.Op("+", (form.Op("*", (blocks, i64(MAP_WORDS)), I64), i64(16)), I64)
 
     def _panel(self, m: Matrix, side: Flat, left: bool) -> form.Panel:
         terms, lines, batches = self.depth.total, side.total, self.batch.total

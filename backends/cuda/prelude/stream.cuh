@@ -160,7 +160,7 @@ template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGE
   u32 ring, gates, phase, position, turn;
   int slot;
 
-  // `shared` is SHARED bytes, `memory` 256 bytes of device memory for each block, at a multiple of 128. All tiles have the same number of `terms`.
+  // `shared` is SHARED bytes, `memory` 256 bytes of device memory for each block and 128 more. All tiles have the same number of `terms`.
   PL_MEMBER Stream(u8* shared, u8* memory, const Panel<A>& a, const Panel<B>& b, int terms)
       : left(a), right(b), steps((terms + DEPTH - 1) / DEPTH), phase(0), position(0), turn(0), slot(0) {
 #if PL_SM90A
@@ -168,7 +168,7 @@ template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGE
     ring = begin;
     draft = shared + (begin - at) + STAGES * STAGE;
     gates = begin + STAGES * STAGE + 256;
-    maps = memory + i64(blockIdx.x) * 256;
+    maps = memory + (128 - reinterpret_cast<u64>(memory) % 128) % 128 + i64(blockIdx.x) * 256;
     if (thread() == 0) {
       for (int s = 0; s < STAGES; s++) {
         gate_init(full(s), 1);
