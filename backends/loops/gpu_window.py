@@ -1,10 +1,11 @@
 """Runs of neighbouring places on a GPU: what `passes/scheduling/windows.py` decided.
 
     grid for p in … {
-      if all places are there, and neighbours lie so that they can move together {
-        the places of a run, row by row, written out: what they share is loaded and computed once
+      if neighbours lie so that they can move together {
+        if all places are there { the places of a run, row by row, written out: what they share is loaded and computed once }
+        else { those that are there, as loops }
       } else {
-        as many places as loops; neighbouring threads take neighbouring places
+        as many places as a loop; neighbouring threads take neighbouring places
       }
     }
 
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.emit import Affine, Atom, i64, key_of
+from pipelink_ir.backends.loops.emit import TRUE, Affine, Atom, i64, key_of
 from pipelink_ir.backends.loops.gpu_flat import Flat, unravel
 from pipelink_ir.backends.loops.gpu_pack import Packer
 from pipelink_ir.backends.loops.lower import Lowering, Sites
@@ -59,15 +60,15 @@ class _Runs(Nest):
             run, above = e.op("rest", p, runs), e.op("quot", p, runs)
             row, beyond = (e.op("rest", above, rows), e.op("quot", above, rows)) if self.down is not None else (i64(0), above)
             fixed = dict(zip(self.outer, unravel(self.lo, others.ranges, beyond), strict=True))
-            self._readable(lambda: self._run(fixed, run, runs, row))
+            self._readable(lambda: self._run(fixed, run, runs, row, rows))
 
     def _parts(self, n: Atom, size: int) -> Atom:
         e = self.e
         n = e.op("max", n, i64(0))
         return n if size == 1 else e.op("floordiv", e.op("+", n, i64(size - 1)), i64(size))
 
-    def _run(self, fixed: dict[int, Atom], run: Atom, runs: Atom, row: Atom) -> None:
-        """Both versions of a run."""
+    def _run(self, fixed: dict[int, Atom], run: Atom, runs: Atom, row: Atom, rows: Atom) -> None:
+        """All versions of a run."""
         e, w = self.e, self.window
         first = e.op("*", row, i64(w.rows))
         begin = e.op("*", run, i64(w.many))
@@ -77,23 +78,20 @@ class _Runs(Nest):
                 self._written_out(fixed, begin, first)
             if w.many > 1:
                 whole.stmts[:] = packer.packed(whole.stmts)
-        conds = [*packer.conditions()]
-        if w.many > 1:
-            conds.append(self._divides(self.across.n, w.many))
-        if self.down is not None and w.rows > 1:
-            conds.append(e.op("<=", e.op("+", first, i64(w.rows)), self.down.n))
-        cond = e.all_of(conds)
-        if isinstance(cond, form.Const) and cond.value:
-            for s in whole.stmts:
+        fine = e.all_of([*packer.conditions(), *([self._divides(self.across.n, w.many)] if w.many > 1 else [])])
+        full = e.op("<=", e.op("+", first, i64(w.rows)), self.down.n) if self.down is not None and w.rows > 1 else TRUE
+        block = tuple(whole.stmts)
+        if full is not TRUE:
+            with e.frame("lazy") as some:
+                self._there(fixed, begin, first)
+            block = (form.If(full, block, tuple(some.stmts)),)
+        if isinstance(fine, form.Const):
+            for s in block:
                 e.raw(s)
             return
-        if isinstance(cond, form.Const):
-            # Sizes that are known and no whole number of runs.
-            self._looped(fixed, run, runs, first)
-            return
-        with e.frame("lazy") as rest:
-            self._looped(fixed, run, runs, first)
-        e.raw(form.If(cond, tuple(whole.stmts), tuple(rest.stmts)))
+        with e.frame("lazy") as apart:
+            self._dealt(fixed, e.op("+", e.op("*", row, runs), run), e.op("*", runs, rows))
+        e.raw(form.If(fine, block, tuple(apart.stmts)))
 
     def _divides(self, n: Atom, many: int) -> Atom:
         """Whether an axis is a whole number of runs."""
@@ -131,20 +129,22 @@ class _Runs(Nest):
             every = {**at, **more}
             self.element([every[k] for k in range(len(self.axes))])
 
-    def _looped(self, fixed: dict[int, Atom], run: Atom, runs: Atom, first: Atom) -> None:
-        """Every `runs`-th place from the place `run` on."""
+    def _there(self, fixed: dict[int, Atom], begin: Atom, first: Atom) -> None:
+        """The places of a run that are in the result: not all rows are."""
+        e, w, down = self.e, self.window, self.down
+        assert down is not None
+        end = e.op("min", e.op("+", first, i64(w.rows)), down.n)
+        with e.loop(down.name, e.op("+", down.lo, first), e.op("+", down.lo, end)) as i:
+            start = e.op("+", self.across.lo, begin)
+            with e.loop(self.across.name, start, e.op("+", start, i64(w.many))) as j:
+                self._everything({**fixed, w.down: i, w.across: j})
+
+    def _dealt(self, fixed: dict[int, Atom], first: Atom, step: Atom) -> None:
+        """Every `step`-th place from `first` on, counted through all rows."""
         e, w = self.e, self.window
-
-        def along(at: dict[int, Atom]) -> None:
-            if w.many == 1:
-                self._everything({**at, w.across: e.op("+", self.across.lo, run)})
-                return
-            with e.loop(self.across.name, e.op("+", self.across.lo, run), e.op("+", self.across.lo, self.across.n), runs) as i:
-                self._everything({**at, w.across: i})
-
-        if self.down is None:
-            along(fixed)
-            return
-        end = e.op("min", e.op("+", first, i64(w.rows)), self.down.n)
-        with e.loop(self.down.name, e.op("+", self.down.lo, first), e.op("+", self.down.lo, end)) as i:
-            along({**fixed, w.down: i})
+        total = e.op("*", self.down.n, self.across.n) if self.down is not None else self.across.n
+        with e.loop("place", first, total, step) as p:
+            at = {**fixed, w.across: e.op("+", self.across.lo, e.op("rest", p, self.across.n) if self.down is not None else p)}
+            if self.down is not None:
+                at[w.down] = e.op("+", self.down.lo, e.op("quot", p, self.across.n))
+            self._everything(at)

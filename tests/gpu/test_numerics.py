@@ -30,5 +30,9 @@ def test_cast(casts: Run, name: str) -> None:
     numerics.check_cast(casts, name)
 
 
+def test_constants(functions: Run) -> None:
+    numerics.check_constants(functions)
+
+
 def test_exact_results(functions: Run) -> None:
     numerics.check_exact_results(functions)

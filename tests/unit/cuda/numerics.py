@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from pipelink_ir.backends.loops.form import PRIMITIVES, Choose, Const, Convert, Op
+from pipelink_ir.backends.loops.form import PRIMITIVES, Choose, Const, Convert, Expr, Op
 from pipelink_ir.ir.dtypes import BOOL, DTYPES, F32, F64, I32, I64, DType
 from pipelink_ir.ir.functions import FUNCTIONS
 from pipelink_ir.ir.scalar import cast
@@ -18,8 +18,12 @@ EXACT = ("+", "-", "*", "neg", "abs", "sign", "min", "max", "fmin", "fmax", "flo
          "==", "!=", "<", "<=", ">", ">=")
 """Functions without an error."""
 
-ULPS = {"/": 0.5, "sqrt": 0.5, "rsqrt": 2, "exp": 2, "exp2": 2, "log": 2, "log2": 2}
-"""Allowed errors; all others 4. `/` and `sqrt` are correctly rounded here although 2 would do."""
+ULPS = {"/": 0.5, "sqrt": 1, "rsqrt": 2, "exp": 2, "exp2": 2, "log": 2, "log2": 2}
+"""Allowed errors; all others 4. `/` is correctly rounded here although 2 would do."""
+
+POWERS = (0.45454544, 0.75, -0.8, 0.33333334, 0.5, 0.01)
+DIVISORS = (3.0, 255.0, 0.1, -1.7, 7.0)
+"""Constants, for which there are functions of their own."""
 
 FLOATS = [f for f in sorted(PRIMITIVES) if f not in ("and", "or", "not", "quot", "rest")]
 INTEGERS = ("+", "-", "*", "neg", "abs", "sign", "min", "max", "floordiv", "mod", "==", "!=", "<", "<=", ">", ">=")
@@ -45,8 +49,19 @@ def function_maps() -> dict[str, Map]:
         out[f"exact {fn}"] = Map((F32,) * _arity(fn), F32, lambda *args, fn=fn: Op(fn, args, F32), exact=True)  # type: ignore[misc]
     for fn in ("/", "sqrt", "exp"):
         out[f"fast {fn}"] = Map((F32,) * _arity(fn), F32, lambda *args, fn=fn: Op(fn, args, F32), fast=True)  # type: ignore[misc]
+    for c in POWERS:
+        number = Const(float(np.float32(c)), F32)
+        out[f"to the {c}"] = Map((F32,), F32, lambda a, n=number: Op("pow", (a, n), F32))  # type: ignore[misc]
+        out[f"clamped to the {c}"] = Map((F32,), F32, lambda a, n=number: Op("pow", (_clamped(a), n), F32))  # type: ignore[misc]
+    for c in DIVISORS:
+        number = Const(float(np.float32(c)), F32)
+        out[f"by {c}"] = Map((F32,), F32, lambda a, n=number: Op("/", (a, n), F32))  # type: ignore[misc]
     out["literals"] = Map((I32,), F32, lambda a: Choose(Op("<", (a, Const(1, I32)), BOOL), Const(float(np.float32(1e-45)), F32), Const(float(np.float32(0.1)), F32), F32))
     return out
+
+
+def _clamped(a: Expr) -> Expr:
+    return Op("min", (Op("max", (a, Const(0.0, F32)), F32), Const(1.0, F32)), F32)
 
 
 def cast_maps() -> dict[str, Map]:
@@ -127,6 +142,23 @@ def _exact(fn: str, args: list[Array]) -> Array:
         return np.asarray(erf(args[0].astype(np.float64)), args[0].dtype)
     simple: Mapping[str, Callable[..., Any]] = {"/": np.divide, "pow": np.power, "atan2": np.arctan2}
     return np.asarray(simple.get(fn, getattr(np, fn, None))(*args))  # type: ignore[misc]
+
+
+def check_constants(run: Run) -> None:
+    """Powers and quotients by constants: special values, and accuracy. Whole quotients are whole."""
+    (values,) = inputs(F32, 1, 5)
+    wide = values.astype(np.float64)
+    with np.errstate(all="ignore"):
+        for c in POWERS:
+            exponent = float(np.float32(c))
+            assert ulps(run(f"to the {c}", values), np.float_power(wide, exponent)) <= 3, c
+            unit = np.where(np.isnan(wide), wide, wide.clip(0, 1))
+            assert ulps(run(f"clamped to the {c}", values), np.float_power(unit, exponent)) <= 3, c
+        for c in DIVISORS:
+            assert ulps(run(f"by {c}", values), wide / float(np.float32(c))) <= 1, c
+    whole = np.arange(4000).astype(np.float32)
+    for c in (3.0, 7.0, 255.0):
+        same(run(f"by {c}", whole * np.float32(c)), whole, f"by {c}")
 
 
 def check_cast(run: Run, name: str) -> None:

@@ -41,5 +41,9 @@ def test_literals(functions: Run) -> None:
     assert functions("literals", np.array([0, 1], np.int32)).tolist() == [float(np.float32(1e-45)), float(np.float32(0.1))]
 
 
+def test_constants(functions: Run) -> None:
+    numerics.check_constants(functions)
+
+
 def test_exact_results(functions: Run) -> None:
     numerics.check_exact_results(functions)

@@ -71,7 +71,7 @@ def test_windows_with_borders(border: str, down: int, across: int) -> None:
 def test_neighbours_share_what_they_load() -> None:
     p = built(op("%x: tensor<HxWxf32> -> %y: tensor<HxWxf32>", f"%y[h, w] = {window(1, 1)}", "memory { border = replicate }"))
     found = moves(p)
-    assert sorted(found) == [(False, 4)] * 4 + [(True, 4)] * 6          # four rows of results from six rows
+    assert sorted(found) == [(False, 4)] * 8 + [(True, 4)] * 10          # eight rows of results from ten rows
 
 
 def test_pixels_of_three_channels_move_in_whole_words() -> None:
@@ -116,6 +116,14 @@ def test_a_gather_takes_all_channels_from_one_place() -> None:
     p, q = RNG.integers(-2, 8, 11).astype(np.int32), RNG.integers(-2, 9, 11).astype(np.int32)
     want = x[p.clip(0, 4), q.clip(0, 6)].T.astype(np.float64) / 255
     np.testing.assert_allclose(results(text, x=x, p=p, q=q)["y"], want, rtol=1e-6)
+
+
+def test_a_small_axis_beside_the_window_that_is_not_known() -> None:
+    text = op("%x: tensor<HxWxCxf32> -> %y: tensor<HxWxCxf32>", "%y[h, w, c] = %x[h, w - 1, c] + 2 * %x[h, w, c] + %x[h, w + 1, c]", "memory { border = reflect }")
+    for shape in ((3, 9, 3), (2, 8, 4), (1, 1, 1), (2, 11, 8), (2, 3, 7)):
+        x = RNG.standard_normal(shape).astype(np.float32)
+        want = scipy.ndimage.correlate1d(x.astype(np.float64), [1, 2, 1], 1, mode="reflect")
+        np.testing.assert_allclose(results(text, x=x)["y"], want, rtol=1e-5, atol=1e-5)
 
 
 def test_strides_and_valid_boxes() -> None:
