@@ -1,7 +1,7 @@
 """Kernels of blocks whose threads keep a row in registers: it is read once, by wide accesses, however many reductions over it there are.
 
     block for n in 0..N {
-      each t { unroll for v in 0..4 { first = (v * threads + t) * 8 ; if first < K { move %x_row[v * 8] = %x[n, first] x 8 } } }
+      each t { unroll for v in 0..4 { first = … + v * 256 ; if first < K { move %x_row[v * 8] = %x[n, first] x 8 } } }
       … reductions over %x_row, by all threads … ; … results, moved out in the same way …
     }
 
@@ -127,8 +127,10 @@ class Row:
         """In a loop over the threads: a loop over the vectors of one, where each begins in its own memory and in the row. Those behind the end are left out."""
         e = self.lo.e
         with self.each() as t, unrolled(self.lo, "r", self.vectors) as v:
-            of_row = self.threads if self.apart is None else e.choose(self.apart, i64(LANES), self.threads)
-            first = e.op("*", e.op("+", e.op("*", v, of_row), self.number(t)), i64(self.count))
+            # The vectors of a thread lie at constant distances: one address serves them all.
+            number, lanes = self.number(t), i64(LANES)
+            own = e.op("+", e.op("*", e.op("quot", number, lanes), i64(LANES * self.vectors)), e.op("rest", number, lanes))
+            first = e.op("+", e.op("*", own, i64(self.count)), e.op("*", v, i64(LANES * self.count)))
             begin = e.op("*", v, i64(self.count))
             cond = e.op("<", first, self.whole)
             # Nothing but loads and stores must stay inside: what else does not depend on the place may leave the loops.
@@ -322,6 +324,7 @@ class _RowNest(GpuNest):
             return
         e, (row, wide, beside, stores) = self.e, self.found
         row.alone = team.alone
+        team.ahead_loads = False
         with e.frame("lazy") as then:
             blocks = [self.axes[k] for k in self.outer]
             fixed = dict(zip(self.outer, self._places(blocks, row.begin(p, places)), strict=True))
@@ -341,7 +344,7 @@ class _RowNest(GpuNest):
     def _kept(self, team: Team, row: Row, fixed: Mapping[int, Atom], beside: list[Wide], stores: list[Wide]) -> None:
         lo, e = self.lo, self.e
         for w in row.kept:
-            e.raw(form.Alloc(w.own, w.tensor.dtype.compute, i64(row.own)))
+            e.raw(form.Alloc(w.own, w.dtype, i64(row.own)))
         with row.vector() as (begin, first):
             for w in row.kept:
                 e.raw(form.Move(w.own, begin, lo.buffer(w.tensor), self._address(row, w, first), row.count))

@@ -56,6 +56,8 @@ class Team:
         self.alone: list[Frame] = []
         self.rows: Rows | None = None
         """The blocks by number, where each may have memory of its own."""
+        self.ahead_loads = True
+        """Whether the loads of some terms come before what is done with them: it takes registers."""
         self.row: Kept | None = None
         """The row that the threads keep in registers."""
         self.fails = fails(lo.op, lo.plan.local)
@@ -148,7 +150,7 @@ class _Shared:
                 yield self.env.plus({ranges[0][0]: k}), [k]
             return
         hint = ranges[0][0] if len(ranges) == 1 else "term"
-        with self.team.loop(hint, begin or i64(0), end or self.flat.total, unroll=not self.inner) as p:
+        with self.team.loop(hint, begin or i64(0), end or self.flat.total, unroll=not self.inner and self.team.ahead_loads) as p:
             at = unravel(self.lo, ranges, p)
             env = self.env.plus({name: i for (name, _, _), i in zip(ranges, at, strict=True)})
             if not self.inner:

@@ -267,8 +267,7 @@ def unrolled(lo: Lowering, hint: str, count: int) -> Iterator[Atom]:
 
 def hold(lo: Lowering, w: Wide, at: tuple[Atom, ...], own: Atom) -> None:
     """From now on a read at a place finds what was moved to the thread's own memory."""
-    dtype = w.tensor.dtype.compute
-    value = lo.e.bind(w.tensor.name.rsplit(".", 1)[-1], form.Load(w.own, own, dtype, dtype))
+    value = lo.e.bind(w.tensor.name.rsplit(".", 1)[-1], form.Load(w.own, own, w.dtype, w.tensor.dtype.compute))
     lo.e.remember(("load", w.tensor.name, key_of(address(lo, w.tensor, at))), value)
 
 
