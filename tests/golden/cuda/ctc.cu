@@ -7,18 +7,53 @@ extern "C" __global__ void __launch_bounds__(256)
 ctc_loss_1_ext(const int* __restrict__ labels, int* __restrict__ ext, const index_t T, const index_t B,
     const index_t C, const index_t L) {
   const index_t i_1 = 2 * L + 1;
-  for (index_t b_s = pl::grid_thread(), b_s_end = pl::max(B, 0) * pl::max(i_1, 0); b_s < b_s_end;
-      b_s += pl::grid_threads()) {
-    const index_t s = pl::rest(b_s, i_1);
-    const index_t v_3 = pl::quot(b_s, i_1);
-    const index_t v_7 = L * v_3;
-    int r = 0;
-    if (pl::mod(s, 2) == 0) {
-      r = 0;
+  const index_t v = pl::max(i_1, 0);
+  const bool aligned = pl::aligned(ext, 16);
+  const bool v_3 = aligned && pl::rest(v, 4) == 0;
+  const index_t v_5 = v * pl::max(B, 0);
+  const index_t v_6 = pl::quot(v_5 + 7, 8);
+  const index_t i_4 = 4 * v_6;
+  for (index_t b_s = pl::grid_thread(); b_s < v_6; b_s += pl::grid_threads()) {
+    const index_t i_5 = 4 * b_s;
+    if (v_3 && i_4 + i_5 + 4 <= v_5) {
+      int ext_own[8];
+      PL_UNROLL
+      for (index_t r = 0; r < 2; r++) {
+        const index_t i_8 = 4 * r;
+        const index_t i_11 = 4 * (r * v_6) + i_5;
+        const index_t s = pl::rest(i_11, i_1);
+        const index_t v_9 = pl::quot(i_11, i_1);
+        const index_t v_13 = L * v_9;
+        PL_UNROLL
+        for (index_t d = 0; d < 4; d++) {
+          const index_t i_12 = d + s;
+          int r_1 = 0;
+          if (pl::mod(i_12, 2) == 0) {
+            r_1 = 0;
+          } else {
+            r_1 = labels[pl::floordiv(i_12, 2) + v_13];
+          }
+          ext_own[d + i_8] = r_1;
+        }
+        pl::store_many<4>(&ext[s + i_1 * v_9], &ext_own[i_8]);
+      }
     } else {
-      r = labels[pl::floordiv(s, 2) + v_7];
+      for (index_t m = 0; m < 8; m++) {
+        const index_t v_19 = v_3 ? 4 * (pl::quot(m, 4) * v_6) + i_5 + pl::rest(m, 4) : b_s + m * v_6;
+        if (v_19 < v_5) {
+          const index_t s_1 = pl::rest(v_19, i_1);
+          const index_t v_21 = pl::quot(v_19, i_1);
+          const index_t v_25 = L * v_21;
+          int r_2 = 0;
+          if (pl::mod(s_1, 2) == 0) {
+            r_2 = 0;
+          } else {
+            r_2 = labels[pl::floordiv(s_1, 2) + v_25];
+          }
+          ext[s_1 + i_1 * v_21] = r_2;
+        }
+      }
     }
-    ext[s + i_1 * v_3] = r;
   }
 }
 
@@ -27,18 +62,71 @@ extern "C" __global__ void __launch_bounds__(256)
 ctc_loss_1_skip(const int* __restrict__ ext, bool* __restrict__ skip, const index_t T, const index_t B,
     const index_t C, const index_t L) {
   const index_t i_1 = 2 * L + 1;
-  for (index_t b_s = pl::grid_thread(), b_s_end = pl::max(B, 0) * pl::max(i_1, 0); b_s < b_s_end;
-      b_s += pl::grid_threads()) {
-    const index_t s = pl::rest(b_s, i_1);
-    const index_t i_2 = s + i_1 * pl::quot(b_s, i_1);
-    const index_t i_4 = i_2 - 2;
-    bool r = false;
-    if (s >= 2 && pl::mod(s, 2) == 1) {
-      r = ext[i_2] != ext[i_4];
+  const index_t v = pl::max(i_1, 0);
+  const index_t v_1 = pl::floordiv(v + 3, 4);
+  const bool aligned = pl::aligned(skip, 4);
+  const bool v_29 = aligned && pl::rest(v, 4) == 0;
+  for (index_t run = pl::grid_thread(), run_end = v_1 * pl::max(B, 0); run < run_end; run += pl::grid_threads()) {
+    const index_t v_4 = pl::rest(run, v_1);
+    const index_t i_3 = 4 * v_4;
+    const index_t i_4 = i_3 + 1;
+    const index_t i_5 = i_3 + 2;
+    const index_t i_6 = i_3 + 3;
+    const bool v_6 = i_3 >= 2;
+    const index_t v_10 = i_1 * pl::quot(run, v_1);
+    const index_t i_7 = i_3 + v_10;
+    const index_t i_9 = i_7 - 2;
+    const bool v_12 = i_4 >= 2;
+    const index_t i_10 = i_7 + 1;
+    const index_t i_12 = i_7 - 1;
+    const bool v_17 = i_5 >= 2;
+    const index_t i_13 = i_7 + 2;
+    const bool v_22 = i_6 >= 2;
+    const index_t i_14 = i_7 + 3;
+    if (v_29) {
+      bool r = false;
+      if (v_6 && pl::mod(i_3, 2) == 1) {
+        r = ext[i_7] != ext[i_9];
+      } else {
+        r = false;
+      }
+      bool skips[4];
+      skips[0] = r;
+      bool r_1 = false;
+      if (v_12 && pl::mod(i_4, 2) == 1) {
+        r_1 = ext[i_10] != ext[i_12];
+      } else {
+        r_1 = false;
+      }
+      skips[1] = r_1;
+      bool r_2 = false;
+      if (v_17 && pl::mod(i_5, 2) == 1) {
+        r_2 = ext[i_13] != ext[i_7];
+      } else {
+        r_2 = false;
+      }
+      skips[2] = r_2;
+      bool r_3 = false;
+      if (v_22 && pl::mod(i_6, 2) == 1) {
+        r_3 = ext[i_14] != ext[i_10];
+      } else {
+        r_3 = false;
+      }
+      skips[3] = r_3;
+      pl::store_many<4>(&skip[i_7], &skips[0]);
     } else {
-      r = false;
+      for (index_t place = v_4; place < i_1; place += v_1) {
+        const index_t i_15 = place + v_10;
+        const index_t i_17 = i_15 - 2;
+        bool r_4 = false;
+        if (place >= 2 && pl::mod(place, 2) == 1) {
+          r_4 = ext[i_15] != ext[i_17];
+        } else {
+          r_4 = false;
+        }
+        skip[i_15] = r_4;
+      }
     }
-    skip[i_2] = r;
   }
 }
 
@@ -140,56 +228,143 @@ extern "C" __global__ void __launch_bounds__(256)
 ctc_loss_1_loss(const int* __restrict__ in_len, const int* __restrict__ lab_len, float* __restrict__ loss,
     const float* __restrict__ alpha, const index_t T, const index_t B, const index_t C, const index_t L,
     pl::Status* status) {
-  const index_t i_1 = 2 * L + 1;
-  const index_t stride = B * i_1;
-  for (index_t b = pl::grid_thread(), b_end = pl::max(B, 0); b < b_end; b += pl::grid_threads()) {
-    const i64 v_2 = i64(pl::sub(in_len[b], 1));
-    const int lab_len_2 = lab_len[b];
-    const int v_3 = pl::mul(2, lab_len_2);
-    const i64 v_4 = i64(v_3);
-    const bool v_7 = v_2 >= 0 && v_2 < T;
-    const bool v_10 = v_4 >= 0 && v_4 < i_1;
-    const i64 i_3 = pl::add(b * i_1, pl::mul(stride, v_2));
-    const i64 i_4 = pl::add(i_3, v_4);
-    float r = 0.0f;
-    if (v_10 && v_7) {
-      r = alpha[i_4];
-    } else {
-      if (!v_7) {
-        pl::fail(status, 2, v_2, T);
+  const bool aligned = pl::aligned(loss, 16);
+  const bool v_1 = pl::aligned(lab_len, 16) && (aligned && pl::aligned(in_len, 16));
+  const index_t v_2 = pl::max(B, 0);
+  const index_t v_3 = pl::quot(v_2 + 7, 8);
+  const index_t i_2 = 4 * v_3;
+  const index_t i_17 = 2 * L + 1;
+  const index_t stride = B * i_17;
+  for (index_t b = pl::grid_thread(); b < v_3; b += pl::grid_threads()) {
+    const index_t i_3 = 4 * b;
+    const index_t i_18 = 4 * (b * i_17);
+    if (v_1 && i_2 + i_3 + 4 <= v_2) {
+      int in_len_own[8];
+      int lab_len_own[8];
+      float loss_own[8];
+      PL_UNROLL
+      for (index_t r = 0; r < 2; r++) {
+        const index_t i_6 = 4 * r;
+        const index_t i_9 = i_3 + 4 * (r * v_3);
+        pl::load_many<4>(&in_len_own[i_6], &in_len[i_9]);
+        pl::load_many<4>(&lab_len_own[i_6], &lab_len[i_9]);
       }
-      if (!v_10) {
-        pl::fail(status, 3, v_4, i_1);
-      }
-      r = 0.0f;
-    }
-    const i64 v_18 = i64(pl::sub(v_3, 1));
-    const bool v_19 = v_18 >= 0;
-    const bool v_20 = v_18 < i_1;
-    const i64 i_6 = pl::add(i_3, v_18);
-    float r_2 = 0.0f;
-    if (lab_len_2 > 0) {
-      const bool v_21 = v_19 && v_20;
-      float r_1 = 0.0f;
-      if (v_21 && v_7) {
-        r_1 = alpha[i_6];
-      } else {
-        if (!v_7) {
-          pl::fail(status, 4, v_2, T);
+      PL_UNROLL
+      for (index_t r_1 = 0; r_1 < 2; r_1++) {
+        const index_t i_10 = 4 * r_1;
+        const index_t v_6 = r_1 * v_3;
+        const index_t i_21 = i_18 + 4 * (i_17 * v_6);
+        PL_UNROLL
+        for (index_t d = 0; d < 4; d++) {
+          const index_t i_15 = d + i_10;
+          const int in_len_2 = in_len_own[i_15];
+          const int lab_len_2 = lab_len_own[i_15];
+          const i64 v_8 = i64(pl::sub(in_len_2, 1));
+          const int v_9 = pl::mul(2, lab_len_2);
+          const i64 v_10 = i64(v_9);
+          const bool v_13 = v_8 >= 0 && v_8 < T;
+          const bool v_16 = v_10 >= 0 && v_10 < i_17;
+          const index_t v_19 = d * i_17;
+          const i64 v_21 = pl::mul(stride, v_8);
+          const i64 i_25 = pl::add(i_21 + v_10 + v_19, v_21);
+          float r_2 = 0.0f;
+          if (v_13 && v_16) {
+            r_2 = alpha[i_25];
+          } else {
+            if (!v_13) {
+              pl::fail(status, 2, v_8, T);
+            }
+            if (!v_16) {
+              pl::fail(status, 3, v_10, i_17);
+            }
+            r_2 = 0.0f;
+          }
+          const i64 v_26 = i64(pl::sub(v_9, 1));
+          const bool v_27 = v_26 >= 0;
+          const bool v_28 = v_26 < i_17;
+          const i64 i_28 = pl::add(pl::add(i_21 + v_19, v_21), v_26);
+          float r_4 = 0.0f;
+          if (lab_len_2 > 0) {
+            const bool v_29 = v_27 && v_28;
+            float r_3 = 0.0f;
+            if (v_13 && v_29) {
+              r_3 = alpha[i_28];
+            } else {
+              if (!v_13) {
+                pl::fail(status, 4, v_8, T);
+              }
+              if (!v_29) {
+                pl::fail(status, 5, v_26, i_17);
+              }
+              r_3 = 0.0f;
+            }
+            r_4 = r_3;
+          } else {
+            r_4 = -pl::inf();
+          }
+          const bool v_34 = r_2 == r_4;
+          const float v_35 = 0.6931472f + r_2;
+          const float v_36 = pl::max(r_2, r_4);
+          const float v_37 = r_2 - r_4;
+          loss_own[i_15] = -(v_34 ? v_35 : v_36 + pl::log1p(pl::exp(-pl::abs(v_37))));
         }
-        if (!v_21) {
-          pl::fail(status, 5, v_18, i_1);
-        }
-        r_1 = 0.0f;
+        pl::store_many<4>(&loss[4 * v_6 + i_3], &loss_own[i_10]);
       }
-      r_2 = r_1;
     } else {
-      r_2 = -pl::inf();
+      for (index_t m = 0; m < 8; m++) {
+        const index_t v_49 = v_1 ? i_3 + 4 * (v_3 * pl::quot(m, 4)) + pl::rest(m, 4) : b + m * v_3;
+        const index_t v_62 = i_17 * v_49;
+        if (v_49 < v_2) {
+          const i64 v_52 = i64(pl::sub(in_len[v_49], 1));
+          const int lab_len_1 = lab_len[v_49];
+          const int v_53 = pl::mul(2, lab_len_1);
+          const i64 v_54 = i64(v_53);
+          const bool v_57 = v_52 >= 0 && v_52 < T;
+          const bool v_60 = v_54 >= 0 && v_54 < i_17;
+          const i64 v_63 = pl::mul(stride, v_52);
+          const i64 i_35 = pl::add(v_54 + v_62, v_63);
+          float r_5 = 0.0f;
+          if (v_57 && v_60) {
+            r_5 = alpha[i_35];
+          } else {
+            if (!v_57) {
+              pl::fail(status, 2, v_52, T);
+            }
+            if (!v_60) {
+              pl::fail(status, 3, v_54, i_17);
+            }
+            r_5 = 0.0f;
+          }
+          const i64 v_68 = i64(pl::sub(v_53, 1));
+          const bool v_69 = v_68 >= 0;
+          const bool v_70 = v_68 < i_17;
+          const i64 i_38 = pl::add(pl::add(v_62, v_63), v_68);
+          float r_7 = 0.0f;
+          if (lab_len_1 > 0) {
+            const bool v_71 = v_69 && v_70;
+            float r_6 = 0.0f;
+            if (v_57 && v_71) {
+              r_6 = alpha[i_38];
+            } else {
+              if (!v_57) {
+                pl::fail(status, 4, v_52, T);
+              }
+              if (!v_71) {
+                pl::fail(status, 5, v_68, i_17);
+              }
+              r_6 = 0.0f;
+            }
+            r_7 = r_6;
+          } else {
+            r_7 = -pl::inf();
+          }
+          const bool v_76 = r_5 == r_7;
+          const float v_77 = 0.6931472f + r_5;
+          const float v_78 = pl::max(r_5, r_7);
+          const float v_79 = r_5 - r_7;
+          loss[v_49] = -(v_76 ? v_77 : v_78 + pl::log1p(pl::exp(-pl::abs(v_79))));
+        }
+      }
     }
-    const bool v_26 = r == r_2;
-    const float v_27 = 0.6931472f + r;
-    const float v_28 = pl::max(r, r_2);
-    const float v_29 = r - r_2;
-    loss[b] = -(v_26 ? v_27 : v_28 + pl::log1p(pl::exp(-pl::abs(v_29))));
   }
 }
