@@ -11,9 +11,10 @@
       for part in … { a part of the sums to shared memory   barrier   thread: what is made of them is stored }
     }
 
-A factor that is read as it lies in memory is copied 16 bytes at a time where its lines begin at multiples of 16 bytes, which is asked at run time; any other
-is computed element by element on the way to shared memory, rounded to the dtype of the factor. What lies outside of the matrices is zero. Lines in shared
-memory are 16 bytes longer than they need be, so that eight neighbouring ones lie in different banks.
+A factor that is read as it lies in memory is copied 16 bytes at a time where its lines begin at multiples of 16 bytes, which is asked at run time; bytes
+whose terms are not neighbours are turned in squares of four by four; any other factor is computed element by element on the way to shared memory, rounded to
+its dtype. What lies outside of the matrices is zero. Lines in shared memory are 16 bytes longer than they need be, so that eight neighbouring ones lie in
+different banks.
 """
 from __future__ import annotations
 
@@ -38,6 +39,8 @@ from pipelink_ir.passes.scheduling.tensor_cores import TensorCores, plain_read
 
 GROUP = 8
 """Rows of tiles that neighbouring blocks go through together: what they read stays in the cache."""
+QUAD = 4
+"""Bytes side by side that are read at once where terms are not neighbours."""
 SLACK = 8
 """Elements by which rows of sums in shared memory are longer than they need be."""
 
@@ -76,26 +79,24 @@ class _Factor:
 
     def stage(self, first: Atom, begin: Atom, slot: Atom) -> None:
         """Brings a tile from line `first` and term `begin` on, to its place in the ring."""
-        cond = self._whole_chunks()
+        apart = self.along and self.across_memory
+        cond = self._whole(QUAD if apart else 16 // self.dtype.bytes)
         if cond is None:
             self._each_element(first, begin, slot)
             return
-        if isinstance(cond, form.Const) and cond.value:
-            self._chunks(first, begin, slot)
-            return
         e = self.e
         with e.when(cond):
-            self._chunks(first, begin, slot)
+            (self._quads if apart else self._chunks)(first, begin, slot)
         with e.when(e.op("not", cond)):
             self._each_element(first, begin, slot)
 
     # --------------------------------------------------------------------------------------------------------------- 16 bytes
 
-    def _whole_chunks(self) -> Atom | None:
-        """The condition under which 16 bytes at a time can be copied; None if that is never so."""
+    def _whole(self, count: int) -> Atom | None:
+        """The condition under which so many neighbours at a time can be read; None if that is never so."""
         nest, lo, e = self.nest, self.lo, self.e
         read = plain_read(self.expr)
-        if read is None or nest.x.where is not None or (self.along and self.across_memory):
+        if read is None or nest.x.where is not None:
             return None
         t = lo.op.tensors[read.tensor]
         if lo.plan.local(t.name) or t.name in lo.written or t.dtype is not self.dtype or any(word not in ("", "inside") for word in read.access):
@@ -104,22 +105,23 @@ class _Factor:
         name, first, n = self._fastest()
         if not isinstance(last, Name) or nest.axis_name(last.name) != name or any(name in nest.axis_names(i) for i in read.indices[:-1]):
             return None
-        k, each = len(read.indices) - 1, i64(16 // self.dtype.bytes)
+        k, each = len(read.indices) - 1, i64(count)
         conds: list[Atom] = []
         for size in (extent(lo, t, k), n, e.op("-", first, low(lo, t, k))):
             cond = e.op("==", e.op("mod", size, each), i64(0))
             if isinstance(cond, form.Const) and not cond.value:
                 return None
             conds.append(cond)
-        aligned = e.find(("aligned", t.name))
+        size = count * self.dtype.bytes
+        aligned = e.find(("aligned", t.name, size))
         if aligned is None:
-            aligned = e.bind("aligned", form.Aligned(lo.buffer(t), 16))
-            e.remember(("aligned", t.name), aligned)
+            aligned = e.bind("aligned", form.Aligned(lo.buffer(t), size))
+            e.remember(("aligned", t.name, size), aligned)
         return e.all_of([*(c for c in conds if not isinstance(c, form.Const)), aligned])
 
     def _fastest(self) -> tuple[str, Atom, Atom]:
-        """The index that changes fastest along the lines of shared memory: its name, its first value and its extent."""
-        if self.along:
+        """The index that changes fastest in memory: its name, its first value and its extent."""
+        if not self.across_memory:
             return self.nest.depth.ranges[-1]
         _, first, n = self.side.ranges[-1]
         return f"axis {self.axes[-1]}", first, n
@@ -143,6 +145,31 @@ class _Factor:
                 env = self._env(row, term)
                 source = address(lo, t, tuple(lo.index(i, env) for i in read.indices))
                 e.raw(form.CopyAsync(self.name, self.place(slot, line, d), lo.buffer(t), source, inside, self.dtype))
+
+    def _quads(self, first: Atom, begin: Atom, slot: Atom) -> None:
+        """Squares of four by four bytes are turned over by one thread each."""
+        nest, lo, e, dtype = self.nest, self.lo, self.e, self.dtype
+        read = plain_read(self.expr)
+        assert read is not None
+        t, zero = lo.op.tensors[read.tensor], must(0, dtype.compute)
+        across = self.lines // QUAD
+        with nest.team.loop("q", i64(0), i64(across * (self.depth // QUAD)), nonempty=True) as q:
+            line, d = e.op("*", e.op("rest", q, i64(across)), i64(QUAD)), e.op("*", e.op("quot", q, i64(across)), i64(QUAD))
+            row = e.op("+", first, line)
+            own, turned = e.memory("own"), e.memory("turned")
+            e.raw(form.Alloc(own, dtype, i64(QUAD * QUAD)))
+            e.raw(form.Alloc(turned, dtype, i64(QUAD * QUAD)))
+            for k in range(QUAD):
+                term = e.op("+", begin, e.op("+", d, i64(k)))
+                for n in range(QUAD):
+                    e.raw(form.Store(own, i64(QUAD * k + n), zero, dtype))
+                with e.when(e.op("and", e.op("<", row, self.side.total), e.op("<", term, nest.depth.total))):
+                    env = self._env(row, term)
+                    e.raw(form.Move(own, i64(QUAD * k), lo.buffer(t), address(lo, t, tuple(lo.index(i, env) for i in read.indices)), QUAD))
+            for n in range(QUAD):
+                for k in range(QUAD):
+                    e.raw(form.Store(turned, i64(QUAD * n + k), form.Load(own, i64(QUAD * k + n), dtype, dtype.compute), dtype))
+                e.raw(form.Move(self.name, self.place(slot, e.op("+", line, i64(n)), d), turned, i64(QUAD * n), QUAD))
 
     # ------------------------------------------------------------------------------------------------------------ any element
 
