@@ -60,7 +60,9 @@ def watched(contracts: Module, laid_out: Module, name: str) -> Watched:
     order = {name: k for k, name in enumerate([*sorted(inputs), *types])}
     watches = tuple(sorted((w for w in found if w.edge in order), key=lambda w: (order[w.edge], w.asked)))
     more = tuple(Operand(e, types[e], span=pipeline.name_span) for e in dict.fromkeys(w.edge for w in watches) if e not in inputs and e not in results)
-    wider = replace(pipeline, results=(*pipeline.results, *more))
+    # A plan says where edges lie that are results now: without one everything runs in the order of the text.
+    nodes = tuple(replace(n, plan=None) if isinstance(n, Node) and n.plan is not None else n for n in pipeline.nodes)
+    wider = replace(pipeline, results=(*pipeline.results, *more), nodes=nodes)
     module = replace(laid_out, items=tuple(wider if i is pipeline else i for i in laid_out.items))
     return Watched(module, wider, watches)
 

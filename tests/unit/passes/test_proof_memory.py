@@ -271,3 +271,25 @@ def test_nothing_runs_by_a_plan_that_is_not_proven(target: str) -> None:
     text = OPS + "pipeline @p(%x: tensor<64xf32>) -> (%z: tensor<128xf32>) { %a = @s(%x) %z = @cat(%a, %x) plan { elided = true } }"
     with pytest.raises(ProgramError, match="cannot be left out"):
         pl.compile(text, target, passes="resolve,infer-types,flatten")
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda-emulated"])
+def test_values_of_every_edge_are_seen_under_a_plan(target: str) -> None:
+    """Edges that a plan puts into one place are apart where each of them is looked at."""
+    import numpy as np
+
+    import pipelink_ir as pl
+    ops = "op @k(%a: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { semantic { %a { finite = true }, %y { range = [0, 100] } } compute { %y[n] = %a[n] + 1 } }\n"
+    text = OPS + ops + ("pipeline @p(%x: tensor<64xf32>) -> (%z: tensor<64xf32>, %w: tensor<128xf32>) {\n"
+                        f"%a = @s(%x) plan {{ stream = 0, {place('a', 0)} }}\n%b = @k(%a) plan {{ stream = 0, {place('b', 0, ', inplace = %a')} }}\n"
+                        "%c = @s(%b) plan { stream = 0, %c { within = %w, offset = 0, bytes = 256 } }\n%z = @k(%c) plan { stream = 0 }\n"
+                        "%d = @s(%c) plan { stream = 0, %d { within = %w, offset = 256, bytes = 256 } }\n"
+                        "%w = @cat(%c, %d) plan { stream = 0, elided = true }\n}")
+    x = np.arange(64, dtype=np.float32)
+    c = np.roll(np.roll(x, -1) + 1, -1)
+    for checked in (False, True):
+        got = pl.compile(text, target, passes="resolve,infer-types,flatten", check_values=checked)(x=x)
+        np.testing.assert_array_equal(got.z, c + 1)
+        np.testing.assert_array_equal(got.w, np.concatenate([c, np.roll(c, -1)]))
+    with pytest.raises(pl.ContractViolationError, match="range"):
+        pl.compile(text, target, passes="resolve,infer-types,flatten", check_values=True)(x=x + 60)

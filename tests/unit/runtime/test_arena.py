@@ -143,3 +143,25 @@ def test_who_shares_with_whom() -> None:
     said = pl.compile(chain, "cpu", passes="resolve,infer-types,flatten,assign-streams{max_streams=1},alias-buffers{device=cpu},verify-plan").explain()
     assert "memory: cpu: peak 256 bytes, lower bound 256, 1.000x, 3 buffers" in said
     assert "%a, shares bytes with %c" in said
+
+
+def test_a_packing_that_is_wrong_is_found_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipelink_ir.backends import memory as arenas
+    from pipelink_ir.ir.diagnostics import InternalError
+    wrong = pl.compile(NET, "cpu", passes=PASSES)
+    monkeypatch.setattr(arenas, "pack", lambda lives, *more: ([0] * len(lives), max(life.size for life in lives)))
+    with pytest.raises(InternalError, match="share bytes"):
+        wrong(x=X)
+    monkeypatch.setattr(arenas, "pack", lambda lives, *more: ([256 * k for k in range(len(lives))], 256))
+    with pytest.raises(InternalError, match="which has 256 bytes"):
+        wrong(x=X)
+
+
+def test_a_place_of_a_user_that_is_too_small_for_the_call() -> None:
+    text = NET.replace("%a = @s(%x)", '%a = @s(%x) plan { %a { arena = "cpu", offset = 0, bytes = 64 } }')
+    p = pl.compile(text, "cpu", passes="resolve,infer-types,flatten")
+    small = np.ones((2, 6), np.float32)
+    np.testing.assert_array_equal(p(x=small).y, worked_out(small))
+    with pytest.raises(ExecutionError, match="64 bytes, and it has 96") as caught:
+        p(x=X)
+    assert caught.value.diagnostics[0].field == "arena"
