@@ -40,6 +40,8 @@ SECTIONS: tuple[Section, ...] = (
         "fuse",
         # After fuse: what is derived depends on what an operator reads and where.
         "derive",
+        # After derive, whose new definitions need places too.
+        "schedule",
     )),
     Section("planning", (
         # Last among those that move nodes: it writes the order in which they are launched.

@@ -37,6 +37,14 @@ def target_of(s: Section) -> str | None:
     return next((contracts.word(e.value) for e in s.entries if isinstance(e, Setting) and e.key == "target"), None)
 
 
+def section_of(op: Operator, setting: Setting) -> str | None:
+    """The target named by the section that a setting stands in."""
+    for s in contracts.sections(op, "schedule"):
+        if any(e is setting or (isinstance(e, Scoped) and any(inner is setting for inner in e.settings)) for e in s.entries):
+            return target_of(s)
+    return None
+
+
 def asked(op: Operator, target: str) -> Asked:
     """What an operator's schedule says to a target."""
     found = list(contracts.sections(op, "schedule"))

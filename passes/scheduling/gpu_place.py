@@ -13,6 +13,7 @@ from pipelink_ir.passes.scheduling.costs import Costs, Plan, looping
 from pipelink_ir.passes.scheduling.place import CONTEXTS, DEEPEST, Expanded, Planner, deepest, evaluations_in, extent
 from pipelink_ir.passes.scheduling.products import product_of
 from pipelink_ir.passes.scheduling.shape import shape_of
+from pipelink_ir.passes.scheduling.wishes import Wishes, wishes_of
 
 LAUNCH = 200_000.0
 """Cost of one more kernel."""
@@ -32,16 +33,14 @@ ALONE = 4.0
 class GpuPlanner(Planner):
     """The planner with the prices of a GPU. `stored` are locals that have to lie in memory."""
 
-    target = "cuda"
-
-    def __init__(self, op: TypedOperator, stored: Iterable[str]) -> None:
-        super().__init__(op, frozenset(stored))
+    def __init__(self, op: TypedOperator, stored: Iterable[str], wishes: Wishes) -> None:
+        super().__init__(op, frozenset(stored), wishes)
         self.ring = frozenset(n for g in op.order if g.recurrence for n in g.tensors)
 
     def hopeful(self, name: str) -> bool:
         """Whether a tensor may turn out to be evaluated where it is read."""
         t = self.op.tensors[name]
-        return t.kind == "local" and name not in self.ring and name not in self.copies and self.asked(t) != "buffer"
+        return t.kind == "local" and name not in self.ring and name not in self.copies and self.wishes.place(name) != "buffer"
 
     def outer(self, t: Tensor) -> int:
         """In a kernel of blocks the axes that have blocks, if they are the first ones; else all run as one. Products of matrices are worth reductions of rows
@@ -61,10 +60,8 @@ class GpuPlanner(Planner):
 
     def best(self, t: Tensor, costs: Costs, fails: bool) -> str:
         """`inline` or `buffer`."""
-        asked = self.asked(t)
         contexts = list(self.contexts.get(t.name, {}).values())
-        if fails or not contexts:
-            return "inline"
+        asked = self.asked(t, contexts, fails)
         if asked is not None:
             return asked
         if len(contexts) > CONTEXTS or max(c.depth for c in contexts) >= DEEPEST:
@@ -81,6 +78,6 @@ class GpuPlanner(Planner):
         return "inline" if inline <= stored else "buffer"
 
 
-def gpu_plan(op: TypedOperator, stored: Iterable[str]) -> Plan:
+def gpu_plan(op: TypedOperator, stored: Iterable[str], wishes: Wishes | None = None) -> Plan:
     """Places and steps of an operator on a GPU."""
-    return GpuPlanner(op, stored).run()
+    return GpuPlanner(op, stored, wishes or wishes_of(op.op, "cuda")).run()

@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from pipelink_ir.ir.nodes import Apply, Name, Value
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
 from pipelink_ir.passes.scheduling.costs import Plan
+from pipelink_ir.passes.scheduling.maps import axes_of, word_of
 from pipelink_ir.passes.scheduling.products import Product, product_of
 from pipelink_ir.passes.scheduling.shape import Shape, shape_of
 from pipelink_ir.passes.scheduling.steps import distributed
@@ -24,6 +26,7 @@ from pipelink_ir.passes.scheduling.streams import Streamed, Turning, streamed_of
 from pipelink_ir.passes.scheduling.tensor_cores import TensorCores, tensor_cores_of
 from pipelink_ir.passes.scheduling.turns import Turn, turn_of
 from pipelink_ir.passes.scheduling.windows import Window, window_of
+from pipelink_ir.passes.scheduling.wishes import Wishes, wishes_of
 
 Job = tuple[Tensor, Piece]
 Way = Streamed | Turning | TensorCores | Product | Turn | Window | Shape | Group
@@ -104,8 +107,14 @@ class KernelPlan:
     chosen: Mapping[str, int] = field(default_factory=dict)
 
 
-def way_of(site: Site) -> tuple[Kind, Way]:
-    """The kind that takes a definition, and its way."""
+def way_of(site: Site, wish: Value | None = None, wishes: Wishes | None = None) -> tuple[Kind, Way]:
+    """The kind that takes a definition, and its way; the one that is wished for if it can."""
+    if wish is not None:
+        found = _wished(site, wish)
+        if found is not None:
+            return found
+        if wishes is not None:
+            wishes.refuse(site.tensor.name, "map", *_why_not(site, wish))
     for kind in KINDS:
         way = kind.find(site)
         if way is not None:
@@ -113,26 +122,50 @@ def way_of(site: Site) -> tuple[Kind, Way]:
     raise AssertionError("the last kind takes everything")
 
 
-def kernels_of(op: TypedOperator, plan: Plan, arch: Arch | None = None) -> tuple[KernelPlan, ...]:
+def _wished(site: Site, wish: Value) -> tuple[Kind, Way] | None:
+    """What is written, if it can be done."""
+    kind = next((k for k in KINDS if k.word == word_of(wish)), None)
+    if kind is None:
+        return None
+    axes = axes_of(wish, site.piece)
+    way = Shape("block", axes) if kind.word == "block" and axes is not None else kind.find(site)
+    return None if way is None else (kind, way)
+
+
+def _why_not(site: Site, wish: Value) -> tuple[str, str]:
+    """Why a way cannot be had, and what helps."""
+    word = word_of(wish)
+    if word not in {k.word for k in KINDS}:
+        return f"there is no kind of kernel '{word}'" if word else "this is no kind of kernel", f"the kinds are {', '.join(k.word for k in KINDS)}"
+    if isinstance(wish, Apply) and word == "block":
+        return f"'%{site.tensor.name}' has no such axis", f"its axes are {', '.join(a.index for a in site.piece.axes) or 'none'}"
+    return f"'%{site.tensor.name}' is nothing that a kernel of the kind '{word}' computes", "leave the line out, or write 'map = grid'"
+
+
+def kernels_of(op: TypedOperator, plan: Plan, arch: Arch | None = None, wishes: Wishes | None = None) -> tuple[KernelPlan, ...]:
     """The kernels of an operator, in order. `arch` is what is compiled for, if that is known."""
+    wishes = wishes or wishes_of(op.op, "cuda")
     groups = {n: g for g in op.order for n in g.tensors}
     out: list[KernelPlan] = []
     for step in plan.steps:
         first = step.tensors[0]
         if step.recurrence:
+            for n in step.tensors:
+                if word_of(wishes.maps(n, 1)[0] or Name("scan")) != "scan":
+                    wishes.refuse(n, "map", f"'%{n}' is a recurrence, whose steps run in order", "write 'map = scan', or leave the line out")
             out.append(KernelPlan(first, "scan", groups[first]))
         elif len(step.tensors) > 1:
-            out += _joint(op, plan, [op.tensors[n] for n in step.tensors], arch)
+            out += _joint(op, plan, [op.tensors[n] for n in step.tensors], arch, wishes)
         else:
-            out += _pieces(op, plan, op.tensors[first], arch)
+            out += _pieces(op, plan, op.tensors[first], arch, wishes)
     return tuple(out)
 
 
-def _joint(op: TypedOperator, plan: Plan, tensors: list[Tensor], arch: Arch | None) -> list[KernelPlan]:
+def _joint(op: TypedOperator, plan: Plan, tensors: list[Tensor], arch: Arch | None, wishes: Wishes) -> list[KernelPlan]:
     """Tensors over one box: neighbours of one shape share a kernel."""
     out: list[KernelPlan] = []
     for t in tensors:
-        kind, way = way_of(Site(op, plan.local, t, t.pieces[0], arch=arch))
+        kind, way = way_of(Site(op, plan.local, t, t.pieces[0], arch=arch), wishes.maps(t.name, 1)[0], wishes)
         if out and kind.joint and out[-1].kind == kind.word and out[-1].way == way:
             out[-1] = KernelPlan(out[-1].name, kind.word, way, (*out[-1].jobs, (t, t.pieces[0])))
         else:
@@ -140,12 +173,13 @@ def _joint(op: TypedOperator, plan: Plan, tensors: list[Tensor], arch: Arch | No
     return out
 
 
-def _pieces(op: TypedOperator, plan: Plan, t: Tensor, arch: Arch | None) -> list[KernelPlan]:
+def _pieces(op: TypedOperator, plan: Plan, t: Tensor, arch: Arch | None, wishes: Wishes) -> list[KernelPlan]:
     """A kernel for each piece, and for each part of what it joins."""
     jobs = [job for piece in t.pieces for job in distributed(op, plan.place, piece)]
     out: list[KernelPlan] = []
+    maps = wishes.maps(t.name, len(jobs))
     for k, (piece, chosen) in enumerate(jobs):
-        kind, way = way_of(Site(op, plan.local, t, piece, chosen, arch))
+        kind, way = way_of(Site(op, plan.local, t, piece, chosen, arch), maps[k], wishes)
         out += _with_other(KernelPlan(t.name if len(jobs) == 1 else f"{t.name}.{k}", kind.word, way, ((t, piece),), chosen))
     return out
 

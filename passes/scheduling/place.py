@@ -13,16 +13,18 @@ from math import prod
 from pipelink_ir.ir.nodes import Apply, Expr, Name, Read, Reduce
 from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.ir.walk import children
-from pipelink_ir.passes.scheduling.asked import Asked, asked
 from pipelink_ir.passes.scheduling.costs import STORED, Costs, Plan, looping
 from pipelink_ir.passes.scheduling.counts import GUESS, count, guess, known, names, ranges_of, unrolled
 from pipelink_ir.passes.scheduling.risks import may_fail
 from pipelink_ir.passes.scheduling.steps import steps
+from pipelink_ir.passes.scheduling.wishes import Wishes, wishes_of
 
 DEEPEST = 40
 """Locals inside locals inside locals: beyond this a buffer."""
 CONTEXTS = 64
 """Different places of evaluation that are told apart; more than that is more than inlining is worth."""
+MOST_CONTEXTS = 256
+"""… and more than this is refused even where it is asked for."""
 _LAUNCH = 4000.0
 """Cost of one more kernel."""
 
@@ -46,16 +48,18 @@ class Context:
 class Planner:
     op: TypedOperator
     copies: frozenset[str]
+    wishes: Wishes
     place: dict[str, str] = field(default_factory=dict)
     contexts: dict[str, dict[tuple[str, tuple[int, ...]], Context]] = field(default_factory=dict)
     roots: dict[str, str] = field(default_factory=dict)
-    wishes: Asked | None = None
-    target = "cpu"
 
     def run(self) -> Plan:
         for t in self.op.tensors.values():
             self.place[t.name] = "operand" if t.kind == "operand" else "buffer"
         ring = {n for g in self.op.order if g.recurrence for n in g.tensors}
+        for t in self.op.tensors.values():
+            if t.kind != "local" or t.name in ring or t.name in self.copies:
+                self.wishes.stored(t, t.name in ring)
         costs = Costs(self.op, self.prices(ring))
         fails = self._failing(ring)
         for group in reversed(self.op.order):
@@ -64,7 +68,7 @@ class Planner:
                 if t.kind == "local" and name not in ring and name not in self.copies:
                     self.place[name] = self.best(t, costs, name in fails)
                 self._spread(t)
-        return Plan(self.place, steps(self.op, self.place), self.roots)
+        return Plan(self.place, steps(self.op, self.place, self.wishes), self.roots)
 
     # ------------------------------------------------------------------------------------------------------------------ costs
 
@@ -79,10 +83,8 @@ class Planner:
         return out
 
     def best(self, t: Tensor, costs: Costs, fails: bool) -> str:
-        asked = self.asked(t)
         contexts = list(self.contexts.get(t.name, {}).values())
-        if fails or not contexts:
-            return "inline"
+        asked = self.asked(t, contexts, fails)
         if asked is not None:
             return asked
         if len(contexts) > CONTEXTS or max(c.depth for c in contexts) >= DEEPEST:
@@ -117,11 +119,25 @@ class Planner:
         """What reads of locals cost."""
         return Expanded(self.op, ring)
 
-    def asked(self, t: Tensor) -> str | None:
-        if self.wishes is None:
-            self.wishes = asked(self.op.op, self.target)
-        word = self.wishes.word(t.name, "place")
-        return word if word in ("inline", "buffer") else None
+    def asked(self, t: Tensor, contexts: list[Context], fails: bool) -> str | None:
+        """The place that is written for a local, or that it must have; None if it is to be chosen."""
+        word = self.wishes.place(t.name)
+        if fails or not contexts:
+            if fails and word not in (None, "inline"):
+                self.wishes.refuse(t.name, "place", f"'%{t.name}' may fail at run time, so it is evaluated only where it is read", "write 'place = inline'")
+            return "inline"
+        if word == "inline" and (len(contexts) > MOST_CONTEXTS or max(c.depth for c in contexts) >= DEEPEST):
+            self.wishes.refuse(t.name, "place", f"'%{t.name}' would be written out in {len(contexts)} places", "write 'place = buffer'")
+            return None
+        if word == "row":
+            root = self._row_of(t, contexts)
+            if root is None:
+                self.wishes.refuse(t.name, "place", f"'%{t.name}' is not read by the rows of one definition, so that no row of it can be kept",
+                                   "write 'place = inline' or 'place = buffer'")
+                return None
+            self.wishes.loop(t.name, self.op.tensors[root], len(self.op.tensors[root].shape) - 2)
+            self.roots[t.name] = root
+        return word
 
     # --------------------------------------------------------------------------------------------------------------- contexts
 
@@ -198,9 +214,9 @@ class Expanded:
         return self.memo[name]
 
 
-def plan(op: TypedOperator, copies: frozenset[str] = frozenset()) -> Plan:
-    """The default schedule of an operator. `copies` are locals that exist for their order in memory."""
-    return Planner(op, copies).run()
+def plan(op: TypedOperator, copies: frozenset[str] = frozenset(), wishes: Wishes | None = None) -> Plan:
+    """The schedule of an operator, by default where none is written. `copies` are locals that exist for their order in memory."""
+    return Planner(op, copies, wishes or wishes_of(op.op, "cpu")).run()
 
 
 def extent(t: Tensor, k: int) -> float:

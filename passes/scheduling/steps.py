@@ -8,6 +8,7 @@ from pipelink_ir.ir.nodes import Apply, Expr, Range
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.passes.scheduling.costs import Step, heavy
 from pipelink_ir.passes.scheduling.uses import Uses, uses_of
+from pipelink_ir.passes.scheduling.wishes import Wishes
 
 _MOST = 16
 """Tensors that one kernel computes side by side."""
@@ -23,8 +24,8 @@ class _Draft:
     joins: bool
 
 
-def steps(op: TypedOperator, place: Mapping[str, str]) -> tuple[Step, ...]:
-    """The steps of an operator, each tensor in the earliest one that it may join."""
+def steps(op: TypedOperator, place: Mapping[str, str], wishes: Wishes) -> tuple[Step, ...]:
+    """The steps of an operator, each tensor in the earliest one that it may join, or beside the one that is written."""
     drafts: list[_Draft] = []
     where: dict[str, int] = {}
 
@@ -43,7 +44,8 @@ def steps(op: TypedOperator, place: Mapping[str, str]) -> tuple[Step, ...]:
             continue
         t = stored[0]
         own = _Draft([t], False, any(heavy(op, inline, p) for p in t.pieces), any(f.joined for f in found))
-        at = next((i for i in range(first, len(drafts)) if _joins(drafts[i], own, found)), len(drafts))
+        fits = [i for i in range(first, len(drafts)) if _joins(drafts[i], own, found)]
+        at = wishes.step(t.name, where, fits, len(drafts))
         if at == len(drafts):
             drafts.append(own)
         else:

@@ -1,0 +1,70 @@
+"""How each operator runs on a device, written down: the place of every local, what is computed side by side, and the kind of every kernel.
+
+Before:  op @softmax(%x: tensor<NxKxf32>) -> (%y: tensor<NxKxf32>) {
+           compute { %m[n]    = max[k < K](%x[n, k])
+                     %e[n, k] = exp(%x[n, k] - %m[n])
+                     %s[n]    = sum[k < K](%e[n, k])
+                     %y[n, k] = %e[n, k] / %s[n] }
+         }
+After:     schedule { target = cuda, derived = [], %m { place = shared }, %e { place = inline }, %s { place = shared }, %y { map = block(n) } }
+
+A place is `inline` (evaluated where it is read; `register` is another word for it), `shared` (so, once for all threads of a block), `row` (a row at a time,
+`at` a loop of its reader) or `buffer` (as a whole in memory). `beside = %a` computes a definition in the kernel of `%a`, `beside = none` in one of its own.
+`map` is the kind of the kernels that compute a stored definition, a list if they differ: `grid`, `block(n)` with the axes that have a block each, and the
+kinds of `scheduling/kernels.py`. What is written stays and is followed; a backend completes what is missing by the same rules. None of it changes a result.
+
+Requires: types inferred; `derive`, or definitions are taken as they are.
+Keeps: settings that are there.
+Adds: `schedule { target = … }` in every operator with a `compute`.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pipelink_ir.ir.diagnostics import Report, UsageError
+from pipelink_ir.ir.nodes import Module, Node, Operator, Pipeline
+from pipelink_ir.ir.walk import deep
+from pipelink_ir.passes.manager import register_pass
+from pipelink_ir.passes.scheduling.asked import TARGETS, section_of
+from pipelink_ir.passes.scheduling.printed import Scheduled, scheduled
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """For which device."""
+
+    device: str = "cuda"
+    """`cpu` or `cuda`."""
+
+
+@register_pass("schedule", "the place of every definition, what runs side by side, the kind of every kernel", Options, typed=True)
+def schedule(module: Module, options: Options, report: Report) -> Module:
+    """Write every operator's schedule; see the page above."""
+    if options.device not in TARGETS:
+        raise UsageError(f"schedule: 'device' is one of {', '.join(TARGETS)}, not '{options.device}'")
+    with deep():
+        done = {o.name: scheduled(o, options.device) for o in module.operators if o.compute is not None and o.kernel is None}
+    for s in done.values():
+        _report(s, options.device, report)
+    declined = {name: _declined(s) for name, s in done.items() if any(o.declined for o in s.objections)}
+    items = tuple(done[i.name].op if isinstance(i, Operator) and i.name in done else _noted(i, declined) if isinstance(i, Pipeline) else i
+                  for i in module.items)
+    return module if all(a is b for a, b in zip(items, module.items, strict=True)) else replace(module, items=items)
+
+
+def _report(s: Scheduled, device: str, report: Report) -> None:
+    """Errors for what cannot be followed, and for what the target does not have although the section names it."""
+    for o in s.objections:
+        if not o.declined or section_of(s.op, o.setting) == device:
+            report.error("schedule", o.setting.span, o.why, (), o.help)
+
+
+def _declined(s: Scheduled) -> str:
+    return "; ".join(f"declined: {o.why}, for '%{o.tensor}'" for o in s.objections if o.declined)
+
+
+def _noted(p: Pipeline, declined: dict[str, str]) -> Pipeline:
+    """The pipeline with a reason at each node whose operator's schedule is not followed in full."""
+    nodes = tuple(replace(n, reason=f"{n.reason}; {declined[n.op]}" if n.reason else declined[n.op])
+                  if isinstance(n, Node) and n.op in declined and declined[n.op] not in (n.reason or "") else n for n in p.nodes)
+    return p if all(a is b for a, b in zip(nodes, p.nodes, strict=True)) else replace(p, nodes=nodes)
