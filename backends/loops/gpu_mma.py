@@ -112,11 +112,11 @@ class _Factor:
             if isinstance(cond, form.Const) and not cond.value:
                 return None
             conds.append(cond)
-        size = count * self.dtype.bytes
-        aligned = e.find(("aligned", t.name, size))
+        nbytes = count * self.dtype.bytes
+        aligned = e.find(("aligned", t.name, nbytes))
         if aligned is None:
-            aligned = e.bind("aligned", form.Aligned(lo.buffer(t), size))
-            e.remember(("aligned", t.name, size), aligned)
+            aligned = e.bind("aligned", form.Aligned(lo.buffer(t), nbytes))
+            e.remember(("aligned", t.name, nbytes), aligned)
         return e.all_of([*(c for c in conds if not isinstance(c, form.Const)), aligned])
 
     def _fastest(self) -> tuple[str, Atom, Atom]:
