@@ -1,13 +1,13 @@
 """Kernels of blocks whose threads keep a row in registers: it is read once, by wide accesses, however many reductions over it there are.
 
     block for n in 0..N {
-      each t { unroll for v in 0..4 { first = … + v * 256 ; if first < K { move %x_row[v * 8] = %x[n, first] x 8 } } }
+      each t { unroll for r in 0..4 { first = 8 * t + r * 256 ; if first < K { move %x_row[r * 8] = %x[n, first] x 8 } } }
       … reductions over %x_row, by all threads … ; … results, moved out in the same way …
     }
 
-The number of threads follows from the length of the row (`Kernel.team`). Rows that are too long for all threads together, or lie where wide accesses may not,
-take the way of `gpu_nests.py`, which reads them once for each reduction: a branch that all threads take alike. What is computed on the way for every place of
-a row, and is costly, is kept as well.
+The number of threads follows from the length of the row (`Kernel.team`); where a warp is enough for one, a block has several rows. Rows that are too long for
+all threads together, or lie where wide accesses may not, take the way of `gpu_nests.py`, which reads them once for each reduction: a branch that all threads
+take alike. What is computed on the way for every place of a row, and is costly, is kept as well.
 """
 from __future__ import annotations
 
@@ -240,6 +240,8 @@ class _RowNest(GpuNest):
             ranges = ranges_of(r.reduce)
             if len(ranges) != 1 or REDUCTIONS[r.reduce.kind].ranked or not (ranges[0].lo is None or known(ranges[0].lo) == 0):
                 return None
+            if r.plain is None or not set(r.plain.values()) <= set(outer):
+                return None  # one thread has to do it for each place of the row
             found.append(ranges[0].hi)
         if len(outer) < len(self.axes):
             for _, piece in self.jobs:
@@ -255,10 +257,9 @@ class _RowNest(GpuNest):
         beside: dict[object, Wide] = {}
         axes = {k: f"{k}" for k in outer}
         for r in longs:
-            if r.plain is None or not set(r.plain.values()) <= set(outer):
-                continue
-            for u in reads_of(self.lo.op, self.lo.plan.local, r.reduce, r.plain):
-                self._note(kept, u, {**{n: axes[k] for n, k in r.plain.items()}, "#1": ROW}, axes)
+            plain_names = r.plain or {}
+            for u in reads_of(self.lo.op, self.lo.plan.local, r.reduce, plain_names):
+                self._note(kept, u, {**{n: axes[k] for n, k in plain_names.items()}, "#1": ROW}, axes)
         if inner:
             for (_, piece), uses in zip(self.jobs, self.uses, strict=True):
                 names = {a.index: axes.get(k, ROW) for k, a in enumerate(piece.axes)}

@@ -5,7 +5,7 @@ import pytest
 
 from pipelink_ir.backends.cuda.emit import Parameter, emit_program
 from pipelink_ir.backends.cuda.target_facts import HIP
-from pipelink_ir.backends.loops.form import Alloc, Assign, Barrier, Combine, Const, Convert, Fail, For, If, Kernel, Let, Load, Ref, Store, Var
+from pipelink_ir.backends.loops.form import Alloc, Assign, Barrier, Combine, Const, Convert, Fail, For, If, Kernel, Let, Load, Move, Ref, Store, Thread, Var
 from pipelink_ir.ir.diagnostics import InternalError
 from pipelink_ir.ir.dtypes import BOOL, F16, F32, F64, I32, I64, U8
 from tests.unit.cuda.forms import ONE, ZERO, I, N, buffer, code, emitted, f32, grid, i64, kernel, load, op, program
@@ -225,3 +225,37 @@ def test_long_lines_are_broken() -> None:
     text = emitted(kernel(grid(Store("y", I, total, F32))))
     assert max(map(len, text.splitlines())) <= 120
     assert text.count("\n        + ") == 2
+
+
+def test_neighbours_are_moved_by_one_access() -> None:
+    body = (Alloc("mine", F32, i64(8)), Move("mine", ZERO, "x", op("*", I, i64(8)), 8), Alloc("both", F16, i64(8), True), Move("y", op("*", I, i64(8)), "mine", ZERO, 8))
+    text = emitted(kernel(grid(*body[:2], body[3]), buffer("x", F16), buffer("y", F16, "result")))
+    assert "pl::load_many<8>(&mine[0], &x[i * 8]);" in text
+    assert "pl::store_many<8>(&y[i * 8], &mine[0]);" in text
+    shared = emitted(kernel(block(body[2], each(Move("both", op("*", T, i64(8)), "x", op("*", T, i64(8)), 8))), buffer("x", F16), buffer("y", F16, "result")))
+    assert "alignas(16) __shared__ f16 both[8];" in shared
+    assert "pl::copy_many<8>(&both[t * 8], &x[t * 8]);" in shared
+
+
+def test_a_team_for_given_sizes() -> None:
+    team = op("*", op("min", op("floordiv", op("+", N, i64(31)), i64(32)), i64(8)), i64(32))
+    threads, number = Let("threads", team), Let("n", Thread())
+    turn = For("t", ZERO, Ref("threads", I64), ONE, (Store("y", T, load("x", index=Ref("n", I64)), F32),), "each")
+    k = Kernel("test.y", (buffer("x"), buffer("y", kind="result")), ("N",), (), (threads, block(number, turn)), device="gpu", threads=256, team=team)
+    text = emitted(k)
+    assert "const index_t threads = pl::threads();" in text
+    assert "const index_t n = pl::thread();" in text
+    assert "const index_t t = pl::thread();" in text
+    assert [code(k).team({"N": n}) for n in (1, 33, 256, 5000)] == [32, 64, 256, 256]
+
+
+def test_groups_combine_where_that_is_asked_for() -> None:
+    apart = op("<", N, i64(9))
+    text = emitted(kernel(block(Var("s", F32, f32(0.0)), Combine("sum", ("s",), apart), Var("i", I32, Const(0, I32)), Combine("argmax", ("s", "i"), apart))))
+    assert "s = N < 9 ? pl::lanes_sum(s) : pl::block_sum(s);" in text
+    assert "if (N < 9) pl::lanes_argmax(s, i);\n    else pl::block_argmax(s, i);" in text
+
+
+def test_loops_that_are_written_out() -> None:
+    inner = For("d", ZERO, i64(4), ONE, (Store("y", op("+", op("*", I, i64(4)), Ref("d", I64)), f32(1.0), F32),), unroll=True)
+    assert "    PL_UNROLL\n    for (index_t d = 0; d < 4; d++) {" in emitted(kernel(grid(inner)))

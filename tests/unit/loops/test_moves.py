@@ -13,7 +13,7 @@ from pipelink_ir.backends.loops.check import check_program
 from pipelink_ir.backends.loops.print import kernel_text
 from pipelink_ir.backends.loops.tidy import tidy
 from pipelink_ir.ir.diagnostics import InternalError
-from pipelink_ir.ir.dtypes import F16, F32, I64, DType
+from pipelink_ir.ir.dtypes import BOOL, F16, F32, I64, DType
 from tests.unit.loops import interpreter
 from tests.unit.loops.interpreter import run
 
@@ -109,6 +109,33 @@ def test_what_a_thread_kept_belongs_to_loops_with_a_turn_for_each() -> None:
                                                                 form.Store("y", num(0), form.Load("v", num(0), F32, F32), F32))), threads=8))
     with pytest.raises(InternalError, match="the number of threads that run the loop over t is not known"):
         check_program(program(loop("block", "b", num(1), *keeps())))
+
+
+def sums(apart: form.Expr | None, *after: form.Stmt) -> form.Block:
+    """The sums of groups of two threads, or of all."""
+    return (form.Var("s", F32, form.Const(0.0, F32)),
+            loop("each", "t", num(8), form.Assign("s", form.Load("x", T, F32, F32))),
+            form.Combine("sum", ("s",), apart, 2), *after,
+            loop("each", "u", num(8), form.Store("y", form.Ref("u", I64), form.Ref("s", F32), F32)))
+
+
+def test_groups_of_threads_combine_for_themselves() -> None:
+    few = form.Op("<", (N, num(9)), BOOL)
+    assert played(program(loop("block", "b", num(1), *sums(few)), threads=8)) == [1, 1, 5, 5, 9, 9, 13, 13]
+    assert played(program(loop("block", "b", num(1), *sums(form.Op("not", (few,), BOOL))), threads=8)) == [28] * 8
+    assert "combine sum s apart by 2 if N < 9" in kernel_text(program(loop("block", "b", num(1), *sums(few)), threads=8).kernels[0])
+    stored = form.Store("y", num(0), form.Ref("s", F32), F32)
+    check_program(program(loop("block", "b", num(1), *sums(None, stored)), threads=8))
+    with pytest.raises(InternalError, match="looks at s, which differs"):
+        check_program(program(loop("block", "b", num(1), *sums(few, stored)), threads=8))
+
+
+def test_the_number_of_a_thread_differs() -> None:
+    number = form.Let("n", form.Op("*", (form.Thread(), num(2)), I64))
+    value = form.Convert(form.Ref("n", I64), F32, F32)
+    assert played(program(loop("block", "b", num(1), number, loop("each", "t", num(8), form.Store("y", T, value, F32))), threads=8)) == [0, 2, 4, 6, 8, 10, 12, 14]
+    with pytest.raises(InternalError, match="looks at n, which differs"):
+        check_program(program(loop("block", "b", num(1), number, form.Store("y", form.Ref("n", I64), form.Const(1.0, F32), F32)), threads=8))
 
 
 def test_tidying_keeps_what_moves_need() -> None:
