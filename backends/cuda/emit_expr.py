@@ -135,7 +135,7 @@ class Expressions:
             return self._minus(x.args[0])
         if x.fn in _INEXACT:
             return self._inexact(x)
-        if x.fn == "pow" and isinstance(x.args[1], Const) and x.dtype is F32 and 0 < abs(x.args[1].value) <= _SMALL_POWER:
+        if x.fn == "pow" and _small_power(x.args[1]):
             return self._call(f"pl::pow_small<{str(self._is_unit(x.args[0])).lower()}>", x.args)
         if x.fn in _INFIX:
             return self._infix(x)
@@ -251,6 +251,11 @@ class Expressions:
         if value.dtype is memory or (memory is BOOL and value.dtype is BOOL):
             return self.data(value)
         return f"{memory_type(memory)}({self.data(value)})"
+
+
+def _small_power(x: Expr) -> bool:
+    """A constant exponent for which there is a function. Multiples of an eighth are left to one whose exact results are exact: 81 ** 0.75 is 27."""
+    return isinstance(x, Const) and x.dtype is F32 and 0 < abs(x.value) <= _SMALL_POWER and (x.value in (0.5, 0.25) or not float(8 * x.value).is_integer())
 
 
 def _plain_divisor(x: Expr) -> bool:

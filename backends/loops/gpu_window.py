@@ -85,12 +85,16 @@ class _Runs(Nest):
             with e.frame("lazy") as some:
                 self._there(fixed, begin, first)
             block = (form.If(full, block, tuple(some.stmts)),)
-        if isinstance(fine, form.Const):
+        if isinstance(fine, form.Const) and fine.value:
             for s in block:
                 e.raw(s)
             return
         with e.frame("lazy") as apart:
             self._dealt(fixed, e.op("+", e.op("*", row, runs), run), e.op("*", runs, rows))
+        if isinstance(fine, form.Const):
+            for s in apart.stmts:
+                e.raw(s)
+            return
         e.raw(form.If(fine, block, tuple(apart.stmts)))
 
     def _divides(self, n: Atom, many: int) -> Atom:

@@ -60,6 +60,9 @@ def window_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, cho
     down = next((k for k in reversed(shared) if k != across), -1)
     small = min((op.tensors[u.tensor].dtype.bytes for u in uses), default=4)
     many = min(MOST, WIDE // max(small, 1)) if shared or not any(_gathers(u, names[k]) for u in uses for k in channels) else 1
+    known = sizes[across]
+    while known is not None and known % many:
+        many //= 2
     rows = ROWS if down >= 0 else 1
     one = _cost(op, local, piece) * prod(sizes[k] or 1 for k in whole)
     while rows * many > 1 and one * rows * many > WORK:

@@ -363,7 +363,10 @@ PL_DEVICE float pow(float x, float y) {
 // A number to a constant power of a size of at most 0.8, within 4 units in the last place: the whole part of log2(x) * y is split off exactly, what is left of
 // it is small enough for f32. UNIT: x is a NaN or in 0..1e30.
 template <bool UNIT> PL_DEVICE float pow_small(float x, float y) {
-  if (y == 0.5f && UNIT) return sqrt(x);
+  if (y == 0.5f || y == 0.25f) {
+    const float root = sqrt(!UNIT && x == -inf() ? inf() : x + 0.0f);
+    return y == 0.5f ? root : sqrt(root);
+  }
   const bool low = UNIT || x < 1.17549435e-38f;  // scaled so that what lies below the normal numbers is one
   const float scaled = x * (low ? 8388608.0f : 1.0f);
   const u32 u = bits(scaled), exponent = (u - 0x3f3504f3u) & 0xff800000u;

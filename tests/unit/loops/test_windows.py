@@ -130,3 +130,11 @@ def test_strides_and_valid_boxes() -> None:
     pool = op("%x: tensor<HxWxf32> -> %y: tensor<(H floordiv 2)x(W floordiv 2)xf32>", "%y[h, w] = max[i < 2, j < 2](%x[2 * h + i, 2 * w + j])")
     x = RNG.standard_normal((6, 16)).astype(np.float32)
     np.testing.assert_array_equal(results(pool, x=x)["y"], x.reshape(3, 2, 8, 2).max((1, 3)))
+
+
+def test_an_axis_of_a_size_that_is_no_run() -> None:
+    text = op("%x: tensor<HxWx7xu8> -> %y: tensor<HxWx7xf32>", "%y[h, w, c] = f32(%x[h - 1, w, c]) - f32(%x[h + 1, w - 2, c])", "memory { border = replicate }")
+    for shape in ((1, 1, 7), (5, 9, 7), (8, 8, 7)):
+        x = RNG.integers(0, 256, shape).astype(np.uint8)
+        p = np.pad(x.astype(np.float64), ((1, 1), (2, 2), (0, 0)), mode="edge")
+        np.testing.assert_array_equal(results(text, x=x)["y"], p[:-2, 2:-2] - p[2:, :-4])
