@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.build import buffer_of, scalars_of
 from pipelink_ir.backends.loops.check import check_program
+from pipelink_ir.backends.loops.gpu_attention import attention_body, plain_body
 from pipelink_ir.backends.loops.gpu_mma import mma_body
 from pipelink_ir.backends.loops.gpu_product import product_body
 from pipelink_ir.backends.loops.gpu_recur import gpu_recurrence
@@ -28,6 +29,7 @@ from pipelink_ir.backends.loops.tidy import tidy
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Group, TypedOperator
 from pipelink_ir.ir.walk import deep
+from pipelink_ir.passes.scheduling.attention import Attention
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.derivation import derivation
 from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
@@ -55,6 +57,16 @@ Body = tuple[Lowering, int]
 def _product(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     assert isinstance(k.way, Product)
     return product_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
+
+
+def _attention(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
+    assert isinstance(k.way, Attention)
+    return attention_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
+
+
+def _beyond(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
+    assert isinstance(k.way, Attention)
+    return plain_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
 
 
 def _wgmma(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
@@ -97,6 +109,7 @@ def _scan(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 
 
 BODIES: dict[str, Callable[[TypedOperator, Plan, Sites, KernelPlan], Body]] = {
+    "attention": _attention, "beyond": _beyond,
     "wgmma": _wgmma, "turned": _turned, "mma": _mma, "product": _product, "turn": _turn, "window": _window, "block": _nest, "grid": _grid, "scan": _scan}
 """What writes each kind of kernel; `passes/scheduling/kernels.py` says which kind that is."""
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from math import prod
 
 from pipelink_ir.ir.typed import Tensor, TypedOperator
+from pipelink_ir.passes.scheduling.attention import heads
 from pipelink_ir.passes.scheduling.costs import Costs, Plan, looping
 from pipelink_ir.passes.scheduling.place import CONTEXTS, DEEPEST, Expanded, Planner, deepest, evaluations_in, extent
 from pipelink_ir.passes.scheduling.products import product_of
@@ -36,6 +37,8 @@ class GpuPlanner(Planner):
     def __init__(self, op: TypedOperator, stored: Iterable[str], wishes: Wishes) -> None:
         super().__init__(op, frozenset(stored), wishes)
         self.ring = frozenset(n for g in op.order if g.recurrence for n in g.tensors)
+        self.heads = heads(op)
+        self.within = frozenset[str]().union(*self.heads.values())
 
     def hopeful(self, name: str) -> bool:
         """Whether a tensor may turn out to be evaluated where it is read."""
@@ -64,6 +67,8 @@ class GpuPlanner(Planner):
         asked = self.asked(t, contexts, fails)
         if asked is not None:
             return asked
+        if t.name in self.heads or t.name in self.within:
+            return "buffer" if t.name in self.heads else "inline"
         if len(contexts) > CONTEXTS or max(c.depth for c in contexts) >= DEEPEST:
             return "buffer"
         cost = sum(costs.of(p.value) for p in t.pieces)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pipelink_ir.ir.nodes import Apply, Name, Value
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
+from pipelink_ir.passes.scheduling.attention import Attention, attention_of, versions
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.maps import axes_of, word_of
 from pipelink_ir.passes.scheduling.products import Product, product_of
@@ -29,7 +30,7 @@ from pipelink_ir.passes.scheduling.windows import Window, window_of
 from pipelink_ir.passes.scheduling.wishes import Wishes, wishes_of
 
 Job = tuple[Tensor, Piece]
-Way = Streamed | Turning | TensorCores | Product | Turn | Window | Shape | Group
+Way = Attention | Streamed | Turning | TensorCores | Product | Turn | Window | Shape | Group
 """What was decided of a kernel; a `Group` is a recurrence, which runs in order."""
 
 
@@ -53,6 +54,10 @@ class Kind:
     word: str
     find: Callable[[Site], Way | None]
     joint: bool = False
+
+
+def _attention(s: Site) -> Way | None:
+    return None if s.chosen else attention_of(s.op, s.local, s.tensor, s.piece, s.arch)
 
 
 def _stream(s: Site) -> Way | None:
@@ -85,6 +90,7 @@ def _grid(s: Site) -> Way | None:
 
 
 KINDS: tuple[Kind, ...] = (
+    Kind("attention", _attention),
     Kind("wgmma", _stream),
     Kind("mma", _mma),
     Kind("product", _product),
@@ -186,6 +192,9 @@ def _pieces(op: TypedOperator, plan: Plan, t: Tensor, arch: Arch | None, wishes:
 
 def _with_other(k: KernelPlan) -> list[KernelPlan]:
     """A kernel, those before it that turn what it reads, and the one behind it that does the work where its way turns out unfit at run time."""
+    if isinstance(k.way, Attention) and k.way.open:
+        some = [KernelPlan(f"{k.name}.{way.cut.terms}", k.kind, way, k.jobs, k.chosen) for way in versions(k.way)]
+        return [*some, KernelPlan(f"{k.name}.beyond", "beyond", k.way, k.jobs, k.chosen)]
     if not isinstance(k.way, Streamed):
         return [k]
     turned = [KernelPlan(f"{k.name}.turned.{'left' if left else 'right'}", "turned", Turning(k.way, left), k.jobs, k.chosen)

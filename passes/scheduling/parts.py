@@ -18,6 +18,7 @@ from pipelink_ir.ir.functions import REDUCTIONS
 from pipelink_ir.ir.nodes import Apply, Cast, Const, Expr, FloatLit, IntLit, Name, Range, Read, Reduce
 from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import rebuild
+from pipelink_ir.passes.scheduling.attention import heads
 from pipelink_ir.passes.scheduling.counts import count, known, names, ranges_of, terms
 from pipelink_ir.passes.scheduling.risks import risky
 from pipelink_ir.passes.scheduling.shape import last_of, long, reads_of, sized
@@ -49,10 +50,14 @@ class _Deriver:
     stored: set[str] = field(default_factory=set)
     failing: set[str] = field(default_factory=set)
     ring: set[str] = field(default_factory=set)
+    whole: frozenset[str] = frozenset()
+    """What makes up attention, which a kernel of its own computes as it stands."""
 
     def run(self) -> tuple[TypedOperator, frozenset[str]]:
         self.tensors = dict(self.op.tensors)
         self.ring = {n for g in self.op.order if g.recurrence for n in g.tensors}
+        found = heads(self.op)
+        self.whole = frozenset(found).union(*found.values())
         for group in self.op.order:
             if group.recurrence is None:
                 for name in group.tensors:
@@ -63,6 +68,8 @@ class _Deriver:
     def _tensor(self, t: Tensor) -> None:
         if t.kind == "local" and any(risky(p.value, self.failing.__contains__, self.op.empty is None) for p in t.pieces):
             self.failing.add(t.name)
+        if t.name in self.whole:
+            return
         t = replace(t, pieces=tuple(replace(p, value=self._outlined(t, p)) for p in t.pieces))
         self.tensors[t.name] = t
         if len(t.pieces) == 1 and not t.pieces[0].holes and t.name not in self.failing:

@@ -122,6 +122,11 @@ def _carrier(op: TypedOperator, local: Callable[[str], bool], factor: Expr) -> D
     return DTYPES[next(iter(found))] if found is not None and len(found) == 1 and found <= frozenset(HALVES) else None
 
 
+def leaves_of(op: TypedOperator, local: Callable[[str], bool], factor: Expr) -> frozenset[str] | None:
+    """The dtypes of the operands that a factor is made of; None where something else than arithmetic on floats stands in it."""
+    return _Leaves(op, local).of(factor)
+
+
 def plain_read(factor: Expr) -> Read | None:
     """The read that a factor is, behind conversions that inference put there."""
     while isinstance(factor, Cast) and factor.implicit:

@@ -265,6 +265,8 @@ def kept(body: form.Block, each: bool) -> frozenset[str]:
             found.add(written(s))
         if isinstance(s, form.Contract):
             found.add(s.sums)
+        if isinstance(s, form.Own):
+            found.update(s.targets)
         for b in blocks(s):
             found |= kept(b, each or (isinstance(s, form.For) and s.kind == "each"))
     return frozenset(found - inner)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.form_own import place
 
 if TYPE_CHECKING:
     from tests.unit.loops.gpu_machine import GpuMachine
 
 Array = np.ndarray[Any, Any]
-Statement = form.Fragment | form.Multiply | form.StoreFragment | form.CopyAsync | form.Commit | form.Await | form.Contract
+Statement = form.Own | form.Fragment | form.Multiply | form.StoreFragment | form.CopyAsync | form.Commit | form.Await | form.Contract
 
 
 @dataclass(slots=True)
@@ -27,6 +28,9 @@ class Matrices:
     group: int = 0
 
     def run(self, m: GpuMachine, s: Statement) -> None:
+        if isinstance(s, form.Own):
+            {form.Dot: dot, form.Online: online, form.AcrossRow: across_row}[type(s)](self, m, s)  # type: ignore[operator]
+            return
         {form.Fragment: self.fragment, form.Multiply: self.multiply, form.StoreFragment: self.store, form.CopyAsync: self.copy, form.Commit: self.commit,
          form.Await: self.wait, form.Contract: self.contract}[type(s)](m, s)  # type: ignore[operator]
 
@@ -121,3 +125,70 @@ def panel(m: GpuMachine, p: form.Panel, along: bool, lines: range, terms: int, b
             m.touch(p.buffer, place, False)
             out[n, k] = float(memory[place])
     return out
+
+
+# ---------------------------------------------------------------------------------------------- sums that threads hold each for itself
+
+
+def whole(m: GpuMachine, name: str, tiles: form.Tiles) -> Array:
+    """The matrix that the threads of a block hold together."""
+    out = np.full((tiles.rows, tiles.columns), np.nan, np.float32)
+    for t in range(tiles.threads):
+        for n, value in enumerate(m.own[name][t]):
+            assert isinstance(value, int | float | np.generic), f"%{name}[{n}] is used before it is written"
+            out[place(tiles, t, n)] = value
+    return out
+
+
+def dot(_: Matrices, m: GpuMachine, s: form.Dot) -> None:
+    tiles = s.tiles
+    if isinstance(s.left, str):
+        held = form.Tiles(tiles.left, tiles.right, tiles.sums, tiles.warps, (tiles.tiles[0], s.depth // 8))
+        a = whole(m, s.left, held).astype(tiles.left.numpy()).astype(np.float64)
+    else:
+        a = Matrices.factor(_, m, s.left, tiles.rows, s.depth)
+    product = a @ Matrices.factor(_, m, s.right, tiles.columns, s.depth).T
+    sums = (product if s.fresh else whole(m, s.target, tiles) + product).astype(np.float32)
+    for t in range(tiles.threads):
+        m.own[s.target][t] = [sums[place(tiles, t, n)] for n in range(tiles.tiles[0] * tiles.tiles[1] * 4)]
+
+
+def online(_: Matrices, m: GpuMachine, s: form.Online) -> None:
+    tops = _rows(m, s.top)
+    for t in range(m.threads):
+        for r in range(2 * s.rows):
+            def at(wide: int, n: int, r: int = r) -> int:
+                return (r // 2 * wide + n // 2) * 4 + r % 2 * 2 + n % 2
+
+            mates = range(t // 4 * 4, t // 4 * 4 + 4)
+            everything = [tops[t][r], *(m.own[s.scores][u][at(s.columns, n)] for u in mates for n in range(2 * s.columns))] if t % 4 == 0 else []
+            top = max_of(everything) if t % 4 == 0 else m.own[s.top][t // 4 * 4][r]
+            off, scale = np.float64(0.0 if top == -np.inf else top), np.float64(s.scale)
+            keep = np.exp(scale * (tops[t][r] - off))
+            for n in range(2 * s.columns if t % 4 == 0 else 0):
+                for u in mates:
+                    m.own[s.scores][u][at(s.columns, n)] = np.float32(np.exp(scale * (m.own[s.scores][u][at(s.columns, n)] - off)))
+            mine = sum(float(m.own[s.scores][t][at(s.columns, n)]) for n in range(2 * s.columns))
+            m.own[s.top][t][r] = np.float32(top)
+            m.own[s.total][t][r] = np.float32(m.own[s.total][t][r] * keep + mine)
+            for n in range(0 if s.sums is None else 2 * s.wide):
+                m.own[s.sums][t][at(s.wide, n)] = np.float32(m.own[s.sums][t][at(s.wide, n)] * keep)
+
+
+def _rows(m: GpuMachine, name: str) -> dict[int, list[Any]]:
+    held = {t: [float(x) for x in values] for t, values in m.own[name].items()}
+    assert all(np.array_equal(held[t], held[t // 4 * 4], equal_nan=True) for t in held), f"%{name} differs between the threads of a row"
+    return held
+
+
+def max_of(values: list[Any]) -> float:
+    return float(np.max(np.array(values, np.float64)))
+
+
+def across_row(_: Matrices, m: GpuMachine, s: form.AcrossRow) -> None:
+    for t in range(0, m.threads, 4):
+        for n in range(s.count):
+            some = np.array([m.own[s.target][t + u][n] for u in range(4)], np.float32)
+            value = some.max() if s.fn == "max" else np.float32(some.astype(np.float64).sum())
+            for u in range(4):
+                m.own[s.target][t + u][n] = value

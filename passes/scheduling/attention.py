@@ -1,0 +1,410 @@
+"""Which definitions are attention: sums of values weighted by a softmax of products, whatever the definitions are called and however they are cut.
+
+    %s[i, j] = what is made of sum[d](%q[i, d] * %k[j, d])             scores: scaled, with biases, rounded as edges are
+    %m[i]    = max[j where …](%s[i, j])
+    %p[i, j] = exp(%s[i, j] - %m[i])
+    %z[i]    = sum[j where …](%p[i, j])
+    %o[i, c] = what is made of sum[j where …](%p[i, j] * %v[j, c]), %z[i] and %m[i]
+
+All three reductions have one range and one filter. The weights may be divided by `%z` before they meet the values or behind, and any axes may stand before
+`i`, of which `%k` and `%v` see what they like (`h floordiv 4`: grouped queries). A kernel then goes through the keys once and never has the scores in memory.
+
+Weights are a factor of a product, so they may be rounded to the dtype of its operands (language.md, "Accuracy"). Where the program itself rounds them, once
+divided (an edge of f16 between two operators), the kernel goes through the keys twice: what is rounded has to be known exactly.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from pipelink_ir.ir.dtypes import DTYPES, DType
+from pipelink_ir.ir.nodes import Apply, Cast, IntLit, Read, Reduce
+from pipelink_ir.ir.targets import Arch
+from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
+from pipelink_ir.ir.walk import walk
+from pipelink_ir.passes.scheduling.asked import asked
+from pipelink_ir.passes.scheduling.conditions import Condition, NoBound, conditions
+from pipelink_ir.passes.scheduling.counts import count, ranges_of
+from pipelink_ir.passes.scheduling.risks import power_may_fail
+from pipelink_ir.passes.scheduling.tensor_cores import HALVES, leaves_of
+from pipelink_ir.passes.scheduling.views import Leaf, Looker, Seen, TooLarge, View
+
+KEY, TERM = Leaf("key"), Leaf("term")
+DEEPEST = 256
+"""Most columns of the values, and most terms of a score: what a block keeps of them."""
+LEAST = 8
+"""With fewer columns or terms there is nothing for tensor cores to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a block is cut: `warps` times `tiles` times 16 queries, `keys` at a time, `terms` of the scores, `columns` of the values."""
+
+    warps: int
+    tiles: int
+    keys: int
+    terms: int
+    columns: int
+    blocks: int
+    """So many blocks share a multiprocessor."""
+
+    @property
+    def queries(self) -> int:
+        return 16 * self.warps * self.tiles
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """Attention: the reductions by where they stand, the factors, and the axes of the result that are the query, the column of the values, and all others."""
+
+    weighted: tuple[View, ...]
+    totals: tuple[View, ...]
+    tops: tuple[View, ...]
+    dots: tuple[View, ...]
+    scaled: tuple[tuple[Seen, bool], ...]
+    """Factors that stand inside the sum of a score and depend on neither key nor term."""
+    score: View
+    key_range: View
+    """The reduction whose range and filter say which keys there are."""
+    term_range: View
+    q: View
+    k: View
+    v: View
+    divided: tuple[tuple[Seen, bool], ...]
+    """Factors beside the weights and the values: all depend on the query alone."""
+    rounded: DType | None
+    """What the program rounds the divided weights to."""
+    row: int
+    column: int
+    batch: tuple[int, ...]
+    conditions: tuple[Condition, ...]
+    inside: frozenset[str]
+    """Locals that the kernel computes itself."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attention:
+    """How a kernel computes attention."""
+
+    found: Found
+    factors: DType
+    """Of queries and keys."""
+    values: DType
+    """Of weights and values."""
+    cut: Cut
+    over: int = 0
+    """It is taken for more terms and columns than so many, and at most those of its tiles, where that is not known before."""
+    arch: Arch | None = None
+    """What is compiled for, if that is known."""
+    open: bool = False
+    """Whether numbers of terms or of columns are known at run time alone."""
+
+    @property
+    def instruction(self) -> str:
+        """The instruction that does the work."""
+        return "mma.sync m16n8k16"
+
+
+class _Declined(Exception):
+    """Why a definition is no attention that a kernel is known for."""
+
+
+def attention_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, piece: Piece, arch: Arch | None = None) -> Attention | None:
+    """How attention is computed; None where a definition is none, or no kernel is known for it."""
+    found = examined(op, local, tensor, piece, arch)
+    return found if isinstance(found, Attention) else None
+
+
+def examined(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, piece: Piece, arch: Arch | None = None) -> Attention | str | None:
+    """The same, with the reason where it is attention without a kernel."""
+    found = _Search(op, local, piece).run() if len(tensor.pieces) == 1 and not piece.holes else None
+    if found is None:
+        return None
+    try:
+        return _way(op, local, piece, found, arch)
+    except _Declined as e:
+        return str(e)
+
+
+@lru_cache(maxsize=256)
+def _heads(key: _Same) -> Mapping[str, frozenset[str]]:
+    op = key.op
+    wishes = asked(op.op, "cuda")
+    ring = {n for g in op.order if g.recurrence for n in g.tensors}
+    out: dict[str, frozenset[str]] = {}
+    covered: set[str] = set()
+
+    def local(name: str) -> bool:
+        return op.tensors[name].kind == "local" and name not in ring and wishes.word(name, "place") in (None, "inline")
+
+    for group in reversed(op.order):
+        name = group.tensors[0]
+        t = op.tensors[name]
+        if group.recurrence is not None or name in covered or len(t.pieces) != 1 or wishes.word(name, "place") == "inline":
+            continue
+        found = attention_of(op, local, t, t.pieces[0])
+        if found is not None:
+            out[name] = found.found.inside
+            covered |= found.found.inside
+    return {n: inside for n, inside in out.items() if n not in covered}
+
+
+@dataclass(frozen=True, slots=True)
+class _Same:
+    """An operator that is known by its identity."""
+
+    op: TypedOperator
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.op is self.op
+
+    def __hash__(self) -> int:
+        return id(self.op)
+
+
+def heads(op: TypedOperator) -> Mapping[str, frozenset[str]]:
+    """The definitions of an operator that are attention on a GPU, and for each the locals that its kernel computes itself."""
+    if not any(isinstance(x, Reduce) and x.kind == "max" for t in op.tensors.values() for p in t.pieces for x in walk(p.value)):
+        return {}
+    return _heads(_Same(op))
+
+
+# ---------------------------------------------------------------------------------------------------------------------- looking
+
+
+@dataclass(slots=True)
+class _Search:
+    op: TypedOperator
+    local: Callable[[str], bool]
+    piece: Piece
+    look: Looker = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.look = Looker(self.op, self.local)
+
+    def run(self) -> Found | None:
+        root = View(self.piece.value, {a.index: Leaf("axis", k) for k, a in enumerate(self.piece.axes)})
+        try:
+            reductions = [v for v in self.look.walk(root) if isinstance(v.expr, Reduce)]
+            for v in reductions:
+                found = self._weighted(v, reductions)
+                if found is not None:
+                    return found
+        except TooLarge:
+            pass
+        return None
+
+    def _plain(self, v: View, kind: str) -> bool:
+        """Whether a view is a reduction of a kind over one range."""
+        x = v.expr
+        return isinstance(x, Reduce) and x.kind == kind and len(x.ranges) == 1 and x.dtype is not None and x.dtype.name == "f32"
+
+    def _over(self, v: View) -> tuple[object, ...]:
+        """What a reduction runs over: equal for reductions over the same keys."""
+        x = v.expr
+        assert isinstance(x, Reduce)
+        r, (_, where) = ranges_of(x)[0], self.look.opened(v, KEY)
+        key = self.look.key
+        lo = None if r.lo is None or r.lo == IntLit(0, dtype=r.lo.dtype) else key(View(r.lo, v.env))
+        return lo, key(View(r.hi, v.env)), None if where is None else key(where)
+
+    def _weighted(self, v: View, all_of: list[View]) -> Found | None:
+        look = self.look
+        if not self._plain(v, "sum"):
+            return None
+        over = self._over(v)
+        body, _ = look.opened(v, KEY)
+        weights: list[tuple[View, DType | None, list[tuple[Seen, bool]]]] = []
+        values, others = [], []
+        for f, below in look.factors(body):
+            one = None if below or KEY not in look.leaves(f) else self._weight(f)
+            if one is not None:
+                weights.append(one)
+            elif KEY in look.leaves(f):
+                values.append((f, below))
+            else:
+                others.append((f, below))
+        if len(weights) != 1 or len(values) != 1 or values[0][1] or not isinstance(values[0][0], View):
+            return None
+        weight, rounded, more = weights[0]
+        score, top = self._exponent(weight, over)
+        if score is None or top is None:
+            return None
+        dot = self._dot(score)
+        if dot is None:
+            return None
+        q, k, term_range, scaled = dot
+        found = self._axes(score, q, k, values[0][0])
+        if found is None:
+            return None
+        row, column, batch = found
+        divided = (*others, *more)
+        weighted, totals, tops = [v], list[View](), [top]
+        for other in [*all_of, *(x for f, _ in divided for x in look.walk(f) if isinstance(x.expr, Reduce))]:
+            if other is v:
+                continue
+            word = self._same(other, over, v, weight, top)
+            if word is None:
+                return None
+            {"weighted": weighted, "total": totals, "top": tops}[word].append(other)
+        if any(column in _axes(look, f) for f, _ in divided):
+            return None
+        dots = [x for x in look.walk(score) if isinstance(x.expr, Reduce)]
+        try:
+            conds = conditions(look, v, KEY, Leaf("axis", row))
+        except NoBound:
+            return None
+        return Found(tuple(weighted), tuple(totals), tuple(tops), tuple(dots), scaled, score, v, term_range, q, k, values[0][0], divided, rounded, row, column,
+                     batch, conds, frozenset(n for n in look.passed if self.op.tensors[n].kind == "local"))
+
+    def _weight(self, f: Seen) -> tuple[View, DType | None, list[tuple[Seen, bool]]] | None:
+        """The exponential that a factor is: by itself, or divided and then rounded."""
+        if not isinstance(f, View):
+            return None
+        if isinstance(f.expr, Apply) and f.expr.fn == "exp":
+            return f, None, []
+        if not isinstance(f.expr, Cast) or f.expr.to not in HALVES:
+            return None
+        inner = self.look.factors(self.look.parts(f)[0])
+        found = [x for x, below in inner if not below and isinstance(x, View) and isinstance(x.expr, Apply) and x.expr.fn == "exp"]
+        others = [(x, below) for x, below in inner if not found or x is not found[0]]
+        if len(found) != 1 or any(KEY in self.look.leaves(x) for x, _ in others):
+            return None
+        return found[0], DTYPES[f.expr.to], others
+
+    def _exponent(self, weight: View, over: tuple[object, ...]) -> tuple[View | None, View | None]:
+        """The score, and the maximum that is taken off."""
+        look = self.look
+        x = look.of(look.parts(weight)[0])
+        if not isinstance(x, View) or not isinstance(x.expr, Apply) or x.expr.fn != "-":
+            return None, None
+        score, top = (look.of(p) for p in look.parts(x))
+        if not isinstance(score, View) or not isinstance(top, View) or not self._plain(top, "max") or self._over(top) != over:
+            return None, None
+        return (score, top) if look.key(look.opened(top, KEY)[0]) == look.key(score) else (None, None)
+
+    def _dot(self, score: View) -> tuple[View, View, View, tuple[tuple[Seen, bool], ...]] | None:
+        """The factors of the one product in a score, the query's and the key's, the sum, and factors that it has besides."""
+        look = self.look
+        found = [v for v in look.walk(score) if isinstance(v.expr, Reduce)]
+        if not found or any(look.key(v) != look.key(found[0]) for v in found) or not self._plain(found[0], "sum"):
+            return None
+        body, where = look.opened(found[0], TERM)
+        if where is not None:
+            return None
+        sides: dict[bool, list[Seen]] = {False: [], True: []}
+        scaled: list[tuple[Seen, bool]] = []
+        for f, below in look.factors(body):
+            leaves = look.leaves(f)
+            if TERM not in leaves and KEY not in leaves:
+                scaled.append((f, below))
+            elif TERM in leaves and not below:
+                sides[KEY in leaves].append(f)
+            else:
+                return None
+        if len(sides[False]) != 1 or len(sides[True]) != 1:
+            return None
+        q, k = sides[False][0], sides[True][0]
+        return (q, k, found[0], tuple(scaled)) if isinstance(q, View) and isinstance(k, View) else None
+
+    def _axes(self, score: View, q: View, k: View, v: View) -> tuple[int, int, tuple[int, ...]] | None:
+        look = self.look
+        rows = _axes(look, q) - _axes(look, k) - _axes(look, v)
+        columns = _axes(look, v) - _axes(look, score)
+        if not rows or len(columns) != 1:
+            return None
+        row, column = max(rows), next(iter(columns))
+        return row, column, tuple(n for n in range(len(self.piece.axes)) if n not in (row, column))
+
+    def _same(self, other: View, over: tuple[object, ...], weighted: View, weight: View, top: View) -> str | None:
+        """What another reduction is of this attention."""
+        look = self.look
+        if look.key(other) == look.key(weighted):
+            return "weighted"
+        if look.key(other) == look.key(top):
+            return "top"
+        if self._plain(other, "sum") and self._over(other) == over and look.key(look.opened(other, KEY)[0]) == look.key(weight):
+            return "total"
+        return None
+
+
+def _axes(look: Looker, v: Seen) -> frozenset[int]:
+    return frozenset(leaf.number for leaf in look.leaves(v) if leaf.kind == "axis")
+
+
+# ------------------------------------------------------------------------------------------------------------------------- ways
+
+
+def _way(op: TypedOperator, local: Callable[[str], bool], piece: Piece, f: Found, arch: Arch | None) -> Attention:
+    """The kernel for attention that was found."""
+    if op.exact:
+        raise _Declined("'accuracy = exact' asks for sums as they are written")
+    if not _safe(op, piece, f):
+        raise _Declined("a read in it is checked at run time, or guarded")
+    factors = [leaves_of(op, local, x.expr) for x in (f.q, f.k, f.v)]
+    if None in factors or any(len(s) != 1 or not s <= frozenset(HALVES) for s in factors if s is not None):
+        raise _Declined("queries, keys and values are not made of operands of f16 or of bf16")
+    q, k, v = (DTYPES[next(iter(s))] for s in factors if s is not None)
+    if q is not k:
+        raise _Declined(f"queries are made of {q}, keys of {k}")
+    if f.rounded is not None and f.rounded is not v:
+        raise _Declined(f"weights are rounded to {f.rounded}, values are {v}")
+    if arch is not None and arch.kind == "cuda" and (arch.sm < 75 or (arch.sm < 80 and (q.name, v.name) != ("f16", "f16"))):
+        raise _Declined(f"{arch} has no tensor cores for it")
+    terms, columns = count(ranges_of(_reduce(f.term_range))[0]), count(piece.axes[f.column])
+    for n, what in ((terms, "terms of a score"), (columns, "columns of the values")):
+        if n is not None and not LEAST <= n <= DEEPEST:
+            raise _Declined(f"{n} {what}: at most {DEEPEST} fit, and fewer than {LEAST} are not worth it")
+    if _by_row(f):
+        raise _Declined("both ends of the range of keys depend on the query")
+    return Attention(f, q, v, cut_of(terms, columns, arch), arch=arch, open=None in (terms, columns))
+
+
+def _by_row(f: Found) -> bool:
+    """Whether it is not known that some row sees each key between the first and the last one."""
+    return {"lower", "upper"} <= {c.kind for c in f.conditions if c.by_row and c.own}
+
+
+def _safe(op: TypedOperator, piece: Piece, f: Found) -> bool:
+    """Whether everything but what is made of the sums may be evaluated wherever a key is seen."""
+    values = [p.value for n in f.inside for p in op.tensors[n].pieces]
+    for x in (y for value in (*values, *(r for r in walk(piece.value) if isinstance(r, Reduce))) for y in walk(value)):
+        if power_may_fail(x) or (isinstance(x, Read) and {"check"} & {*x.access}):
+            return False
+        if isinstance(x, Read) and "guarded" in x.access and x.tensor not in f.inside:
+            return False
+    return True
+
+
+def _reduce(v: View) -> Reduce:
+    assert isinstance(v.expr, Reduce)
+    return v.expr
+
+
+def cut_of(terms: int | None, columns: int | None, arch: Arch | None) -> Cut:
+    """The tiles of a block, by what fits into its shared memory and registers. Sizes that are not known take the largest."""
+    t, c = (_rounded(DEEPEST if n is None else n) for n in (terms, columns))
+    deep = max(t, c)
+    sm = 80 if arch is None or arch.kind != "cuda" else arch.sm
+    roomy = sm in (80, 87) or 90 <= sm < 120
+    if deep > 128:
+        return Cut(4, 1, 32 if roomy else 16, t, c, 1)
+    if not roomy:
+        return Cut(4, 1, 32 if sm >= 80 or deep <= 64 else 16, t, c, 1)
+    return Cut(4, 2, 64, t, c, 2 if sm >= 90 else 1)
+
+
+def _rounded(n: int) -> int:
+    return -(-n // 16) * 16
+
+
+def versions(way: Attention) -> tuple[Attention, ...]:
+    """The kernels of which one does the work: one where sizes are known, else one for each of some sizes."""
+    if not way.open:
+        return (way,)
+    out, over = [], 0
+    for deep in (64, 128, DEEPEST):
+        out.append(replace(way, cut=cut_of(deep, deep, way.arch), over=over))
+        over = deep
+    return tuple(out)
