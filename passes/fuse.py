@@ -24,12 +24,14 @@ from pipelink_ir.ir.diagnostics import Report
 from pipelink_ir.ir.nodes import Alias, Edge, Expr, IntLit, Module, Name, Node, Operator, Pipeline, Setting
 from pipelink_ir.ir.walk import deep
 from pipelink_ir.passes.fusion.compose import Composed, Part, Refused, Side, compose
-from pipelink_ir.passes.fusion.groups import Group, read_graph
+from pipelink_ir.passes.fusion.groups import Call, Group, read_graph
 from pipelink_ir.passes.fusion.grow import grow
 from pipelink_ir.passes.fusion.reasons import declined, fused, told_before
 from pipelink_ir.passes.fusion.weigh import stem
-from pipelink_ir.passes.infer.operator import infer_operator, keep_typed
+from pipelink_ir.passes.infer.operator import infer_operator, keep_typed, typed_operator
 from pipelink_ir.passes.manager import register_pass
+from pipelink_ir.passes.scheduling.attention import heads
+from pipelink_ir.passes.scheduling.settle import settled
 
 NAMED = 6
 """So many operators a joined name spells out."""
@@ -149,10 +151,21 @@ class _Pipeline:
 
     def _groups(self, copies: bool) -> list[_Made]:
         g = self.graph = read_graph(self.pipeline, self.fusion.operators, self.fusion.options)
-        grow(g, copies)
+        self.needed = self.outputs | g.waited
+        grow(g, copies, self._attention)
         groups = [g.groups[k] for k in g.order.sequence()]
         self.needed = self.outputs | g.waited | {e for group in groups for e in group.reads}
         return [m for group in groups for m in self._made(group)]
+
+    def _attention(self, calls: list[Call]) -> bool:
+        """Whether some calls are attention together."""
+        read = {e for c in self.graph.calls.values() if c not in calls for e in c.args}
+        self.needed |= read
+        made = self.fusion.composed(*self._parts(replace(self.graph.groups[calls[-1].number], calls=calls)))
+        self.needed = self.outputs | self.graph.waited
+        if not isinstance(made, Composed):
+            return False
+        return bool(heads(settled(typed_operator(made.op))))
 
     def _made(self, group: Group) -> list[_Made]:
         """The operator of a group; if it cannot be written, those of the groups that it was made of."""

@@ -1,8 +1,10 @@
 """Groups made one, step by step; see `groups.py` for the order of steps and `weigh.py` for what decides."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+from pipelink_ir.passes.fusion.attend import attentions
 from pipelink_ir.passes.fusion.cost import Sums
 from pipelink_ir.passes.fusion.groups import Call, Graph, Group
 from pipelink_ir.passes.fusion.terms import both
@@ -12,6 +14,7 @@ from pipelink_ir.passes.fusion.weigh import (
     crossings,
     kept_of,
     ratio_of,
+    saved,
     small,
     static,
     stem,
@@ -23,8 +26,10 @@ from pipelink_ir.passes.fusion.weigh import (
 AROUND = "a way leads from the one to the other through an operator that stays outside, or so many lie between that it cannot be told"
 
 
-def grow(g: Graph, copies: bool = True) -> None:
-    """All steps; without `copies` nothing is computed in several readers."""
+def grow(g: Graph, copies: bool = True, attention: Callable[[list[Call]], bool] | None = None) -> None:
+    """All steps; without `copies` nothing is computed in several readers. `attention` says whether some calls are that together."""
+    for numbers in attentions(g, attention) if attention is not None else ():
+        _attention(g, numbers)
     for call in list(g.calls.values()):
         _upwards(g, call)
     for number in g.order.sequence() if copies else ():
@@ -32,6 +37,16 @@ def grow(g: Graph, copies: bool = True) -> None:
     for edge in list(g.readers):
         _siblings(g, edge)
     _small(g)
+
+
+def _attention(g: Graph, numbers: list[int]) -> None:
+    """Calls that are attention become one group, from the last one upwards."""
+    for number in reversed(numbers[:-1]):
+        a, b = g.find(number), g.find(numbers[-1])
+        p, c = g.groups[a], g.groups[b]
+        why = static(g, p, c)
+        if why is None:
+            _join(g, a, b, Verdict(saved=saved(g, p, c)), "attention, whose scores are never in memory", crossings(g, p, c))
 
 
 # -------------------------------------------------------------------------------------------------------------------- along edges

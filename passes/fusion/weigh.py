@@ -230,7 +230,7 @@ def _rim(halo: int, blocks: bool) -> float:
 def _sums(g: Graph, p: Group, c: Group, crossing: list[Crossing], v: Verdict) -> Verdict:
     slow = _slowed(g, c, crossing)
     extra = (v.sums.work if v.sums is not None else 0.0) + p.work * slow
-    v.saved = _saved(g, p, c)
+    v.saved = saved(g, p, c)
     trial = v.trial or Trial(g.axes)
     launches = kernels(g, p, c)
     # What two kernels need is computed in each of them.
@@ -277,7 +277,7 @@ def guess_text(g: Graph, edges: list[str]) -> str:
     return f" (unknown sizes taken for {GUESS})" if g.guessed(edges) else ""
 
 
-def _saved(g: Graph, a: Group, b: Group) -> float:
+def saved(g: Graph, a: Group, b: Group) -> float:
     """Bytes that one kernel need not move: what both read once instead of twice, what one makes and the other reads, what nobody else reads at all."""
     total = 0.0
     for e in a.reads:
@@ -319,7 +319,7 @@ def weigh_siblings(g: Graph, a: Group, b: Group) -> Verdict:
                 trial.unite(axes[0], other)  # type: ignore[arg-type]
     if trial.conflict or _shaped(g, a, b, trial, []) is not None or _mixed(g, a, b, trial):
         return Verdict.no("they are shaped differently")
-    v = Verdict(trial=trial, saved=_saved(g, a, b), again=_together(a, b))
+    v = Verdict(trial=trial, saved=saved(g, a, b), again=_together(a, b))
     v.sums = Sums(a.bytes + b.bytes - v.saved, a.work + b.work, kernels(g, a, b))
     pays, sums = compare((a.sums(), b.sums()), v.sums, b.device)
     v.text = f"{round(v.saved)} bytes fewer to move"
@@ -360,7 +360,7 @@ def weigh_apart(g: Graph, a: Group, b: Group) -> Verdict:
         return Verdict.no(why)
     if not (small(a) and small(b)) or _mixed(g, a, b, Trial(g.axes)):
         return Verdict.no("they are not small")
-    v = Verdict(trial=Trial(g.axes), saved=_saved(g, a, b), again=_together(a, b))
+    v = Verdict(trial=Trial(g.axes), saved=saved(g, a, b), again=_together(a, b))
     v.sums = Sums(a.bytes + b.bytes - v.saved, a.work + b.work, kernels(g, a, b))
     v.text = "each takes less time than its launch, side by side too"
     return v
