@@ -199,7 +199,8 @@ class _RowNest(GpuNest):
         lo, e = self.lo, self.e
         longs = [r for t, p in self.jobs for r in long_reductions(lo.op, lo.plan.local, p, lo.chosen)]
         length = self._length(outer, longs)
-        if length is None:
+        # What a part of a join reads is there for the places of that part alone.
+        if length is None or lo.chosen or any(u.joined for u in self.uses):
             return None
         inner = len(outer) < len(self.axes)
         kept, beside = self._reads(outer, longs, inner)

@@ -122,7 +122,8 @@ class _VectorNest(GpuNest):
 
     def vectors(self) -> bool:
         """Writes the kernel with wide accesses, if there is something to move by them."""
-        if not self.axes or self.heavy or any(p.holes for _, p in self.jobs):
+        # What a part of a join reads is there for the places of that part alone.
+        if not self.axes or self.heavy or any(p.holes for _, p in self.jobs) or any(u.joined for u in self.uses):
             return False
         self.flat = len(self.axes) == 1 or self._all_in_step()
         reads = self._reads()

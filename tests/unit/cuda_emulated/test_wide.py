@@ -31,6 +31,8 @@ PROGRAMS = {
                   "%m[n] = max[k < K](%x[n, k])\n%e[n, k] = exp(%x[n, k] - %m[n])\n%y[n, k] = %e[n, k] / sum[j < K](%e[n, j])"),
     "both": op("%x: tensor<NxKxf32>, %w: tensor<NxKxf32> -> %y: tensor<Nxf32>, %z: tensor<Nxi32>",
                "%y[n] = sum[k < K](%x[n, k] * %w[n, k])\n%z[n] = argmax[k < K](%x[n, k])"),
+    "row of two": op("%x: tensor<NxKxf64>, %z: tensor<NxLxf64> -> %y: tensor<Nxf64>, %w: tensor<Nx(K + L)xf64>",
+                     "%j[n, k < K] = %x[n, k]\n%j[n, k in K..K + L] = %z[n, k - K]\n%y[n] = max[k < K + L](%j[n, k])\n%w[n, k] = %j[n, k] + %j[n, K + L - 1 - k]"),
     "some": op("%x: tensor<NxKxf32> -> %y: tensor<Nxf32>", "%y[n] = mean[k < K where %x[n, k] > 0](%x[n, k])", "semantic { empty = zero }"),
 }
 
@@ -106,6 +108,15 @@ def test_rows_in_registers(n: int, k: int, skew: int) -> None:
     np.testing.assert_array_equal(got[1], x.argmax(1))
     positive = np.where(x > 0, x, 0).sum(1, dtype=np.float64) / np.maximum((x > 0).sum(1), 1)
     np.testing.assert_allclose(run("some", placed(x, skew))[0], positive, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "k", "m"), [(2, 2, 2), (3, 64, 8), (2, 8, 4), (5, 1, 6)])
+def test_rows_that_are_joined(n: int, k: int, m: int) -> None:
+    x, z = rng(n, k).standard_normal((n, k)), rng(n, m).standard_normal((n, m))
+    joined = np.concatenate([x, z], 1)
+    got = run("row of two", x, z)
+    np.testing.assert_array_equal(got[0], joined.max(1))
+    np.testing.assert_array_equal(got[1], joined + joined[:, ::-1])
 
 
 def test_the_first_nan_of_a_row_wins() -> None:
