@@ -7,7 +7,8 @@ PRELUDE, FACTS, GEOMETRY, KINDS, BOUNDS, LITERALS = (f"backends/cuda/{n}" for n 
     "prelude/pipelink.cuh", "target_facts.py", "geometry.py", "kinds.py", "bounds.py", "literals.py"))
 EMIT, STMT, EXPR, USER = (f"backends/cuda/{n}.py" for n in ("emit", "emit_stmt", "emit_expr", "user_launch"))
 BORDERS, TEAM, NESTS, RECUR, PRODUCT, TURN, SORT, FLAT = (f"backends/loops/{n}.py" for n in (
-    "borders", "gpu_team", "gpu_nests", "gpu_recur", "gpu_product", "gpu_turn", "gpu_sort", "gpu_flat", "gpu_window", "gpu_pack"))
+    "borders", "gpu_team", "gpu_nests", "gpu_recur", "gpu_product", "gpu_turn", "gpu_sort", "gpu_flat"))
+WINDOW, PACK = "backends/loops/gpu_window.py", "backends/loops/gpu_pack.py"
 DERIVE = "passes/scheduling/parts.py"
 
 
@@ -33,7 +34,10 @@ CUDA_FAULTS = [
     seed("the loop over blocks does not stride", STMT, 'self._strided(loop, "pl::block()", "pl::blocks()")', 'self._strided(loop, "pl::block()", "pl::blocks() + 1")'),
     seed("loops run one turn too far", STMT, "{var} < {limit}; {advance", "{var} <= {limit}; {advance"),
     seed("the last block, which is not full, does nothing", PRELUDE, "PL_DEVICE index_t grid_threads() { return blocks() * threads(); }", "PL_DEVICE index_t grid_threads() { return blocks() * threads() + threads(); }"),
-    seed("the edge of a transposition is not guarded", TURN, 'return e.op("and", e.op("<", e.op("+", row, i), self.axes[self.down].n), e.op("<", e.op("+", column, j), self.axes[self.across].n))', 'return e.op("<", e.op("+", column, j), self.axes[self.across].n)'),
+    seed("the edge of a transposition is not guarded", TURN, 'e.when(e.op("and", e.op("<", i, self.axes[self.down].n), e.op("<", j, self.axes[self.across].n)))', 'e.when(e.op("<", j, self.axes[self.across].n))'),
+    seed("rows behind the end are computed with a run", WINDOW, 'full = e.op("<=", e.op("+", first, i64(w.rows)), self.down.n)', 'full = e.op("<", first, self.down.n)'),
+    seed("one place beside a run is taken for inside", WINDOW, "for k in range(size)}", "for k in range(size + 1)}"),
+    seed("neighbours move from any place", PACK, "if starts and self._multiple(buffer, terms, size):", "if starts:"),
     seed("the last tile of a product is left out", PRODUCT, 'self.e.op("+", axis.total, i64(size - 1))', "axis.total"),
     seed("terms behind the end of a tile count", PRODUCT, 'inside = e.op("and", e.op("<", row, side.total), e.op("<", term, end))', 'inside = e.op("<", row, side.total)'),
     seed("a flat index is taken apart with the wrong extent", FLAT, 'place, left = e.op("rest", left, n, hint=name), e.op("quot", left, n)', 'place, left = e.op("rest", left, n, hint=name), e.op("quot", left, e.op("+", n, i64(1)))'),
