@@ -125,7 +125,7 @@ class _GpuBuilder:
         op = self.op
         for k in kernels_of(op, self.plan, arch):
             lo, threads = BODIES[k.kind](op, self.plan, self.sites, k)
-            self._close(lo, k.name, threads)
+            self._close(lo, k.name, threads, isinstance(k.way, TensorCores) and k.way.unless is not None)
         stored = [t for t in op.tensors.values() if t.kind == "local" and self.plan.place[t.name] == "buffer"]
         temporaries = (*map(buffer_of, stored), *self.scratch)
         return form.Program(op.op.name, tuple(self.kernels), tuple(map(buffer_of, op.operands)), tuple(map(buffer_of, op.results)),
