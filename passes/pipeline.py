@@ -61,8 +61,9 @@ ALIASES: dict[str, str] = {
     "validate": "resolve,infer-types,check-contracts",
     # The oracle runs what was written, graphs included: a fault of any later pass shows in a comparison with it.
     "reference": "resolve,infer-types,check-contracts",
-    "cpu": "resolve,infer-types,check-contracts,place-devices,flatten,simplify,fuse{device=cpu},derive{device=cpu},assign-streams{max_streams=1},alias-buffers{device=cpu},verify-plan",
-    "cuda": "resolve,infer-types,check-contracts,place-devices,flatten,simplify,fuse,derive,assign-streams,alias-buffers,verify-plan",
+    "cpu": "resolve,infer-types,check-contracts,place-devices,flatten,simplify,fuse{device=cpu},"
+           "derive{device=cpu},schedule{device=cpu},assign-streams{max_streams=1},alias-buffers{device=cpu},verify-plan",
+    "cuda": "resolve,infer-types,check-contracts,place-devices,flatten,simplify,fuse,derive,schedule,assign-streams,alias-buffers,verify-plan",
 }
 """Names for whole pipelines, usable in `--passes` wherever a pass is; the text is what `--passes` accepts."""
 

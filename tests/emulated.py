@@ -19,7 +19,7 @@ def lowered(module: Module) -> Module | None:
     """The module as the backend gets it; None if it is refused."""
     from pipelink_ir.passes.manager import parse_passes, run_passes
     try:
-        return run_passes(module, parse_passes("cpu"), Report())
+        return run_passes(module, parse_passes("cuda"), Report())
     except ProgramError:
         return None
 

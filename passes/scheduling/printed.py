@@ -2,10 +2,10 @@
 of every kernel. What is written already stays."""
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pipelink_ir.ir.nodes import Expr, Items, Name, Operator, Read, Scoped, Setting
+from pipelink_ir.ir.nodes import Expr, IntLit, Items, Name, Operator, Read, Scoped, Setting
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.ir.walk import walk
@@ -14,12 +14,17 @@ from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.scheduling.asked import asked, with_entries
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
-from pipelink_ir.passes.scheduling.kernels import KernelPlan, kernels_of
+from pipelink_ir.passes.scheduling.kernels import KINDS, KernelPlan, kernels_of
 from pipelink_ir.passes.scheduling.maps import map_value, scan_value
 from pipelink_ir.passes.scheduling.place import plan as cpu_plan
 from pipelink_ir.passes.scheduling.settle import settled
 from pipelink_ir.passes.scheduling.shape import Shape, long_reductions
-from pipelink_ir.passes.scheduling.wishes import Objection, wishes_of
+from pipelink_ir.passes.scheduling.wishes import Objection, Wishes, wishes_of
+
+Kernels = tuple[KernelPlan, ...]
+_SOME = (Arch("cuda", 75), Arch("cuda", 80), Arch("cuda", 90, "a"))
+"""Architectures with the instructions that kinds of kernels depend on."""
+_WORDS = frozenset(k.word for k in KINDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +44,26 @@ def scheduled(op: Operator, target: str, arch: Arch | None = None) -> Scheduled:
     stored = frozenset(derived or ())
     plan = gpu_plan(typed, stored, wishes) if target == "cuda" else cpu_plan(typed, stored, wishes)
     kernels = kernels_of(typed, plan, arch, wishes) if target == "cuda" else ()
+    others = [kernels_of(typed, plan, a) for a in _SOME] if target == "cuda" and arch is None else []
+    _check_loops(typed, kernels, wishes)
     entries: list[Setting | Scoped] = [Setting("derived", Items(()))] if derived is None else []
     for name in (n for g in typed.order for n in g.tensors):
-        own = [s for s in _settings(typed.tensors[name], typed, plan, kernels, arch) if wishes.asked.of(name, s.key) is None]
+        own = [s for s in _settings(typed.tensors[name], typed, plan, kernels, others) if wishes.asked.of(name, s.key) is None]
         if own:
             entries.append(Scoped(name, tuple(own)))
     entries = [e for e in entries if not isinstance(e, Scoped) or _written(op, e.tensor)]
     return Scheduled(with_entries(op, target, entries) if entries else op, tuple(wishes.objections))
+
+
+def _check_loops(op: TypedOperator, kernels: Kernels, wishes: Wishes) -> None:
+    """Loops that are named exist, and rows that are to be kept are."""
+    indices = {a.index for t in op.tensors.values() for p in t.pieces for a in p.axes}
+    for name in op.tensors:
+        at, keep = wishes.asked.of(name, "at"), wishes.asked.of(name, "keep")
+        if at is not None and isinstance(at.value, Name) and at.value.name not in indices:
+            wishes.refuse(name, "at", f"no definition has a loop over '{at.value.name}'", f"the loops are {', '.join(sorted(indices))}")
+        if keep is not None and keep.value != IntLit(1) and not any(k.kind == "window" for k in kernels):
+            wishes.refuse(name, "keep", f"no kernel on the target '{wishes.target}' keeps several rows of a definition here", "leave 'keep' out", declined=True)
 
 
 def _written(op: Operator, tensor: str) -> bool:
@@ -54,8 +72,8 @@ def _written(op: Operator, tensor: str) -> bool:
     return any(getattr(d, "tensor", None) == tensor for d in op.compute.body)
 
 
-def _settings(t: Tensor, op: TypedOperator, plan: Plan, kernels: Iterable[KernelPlan], arch: Arch | None) -> list[Setting]:
-    """What was decided of one tensor."""
+def _settings(t: Tensor, op: TypedOperator, plan: Plan, kernels: Kernels, others: Sequence[Kernels]) -> list[Setting]:
+    """What was decided of one tensor. Where the architecture decides and is not known, `others` differ, and the kind of its kernels stays open."""
     out: list[Setting] = []
     if t.kind == "local":
         place = plan.place[t.name]
@@ -66,32 +84,27 @@ def _settings(t: Tensor, op: TypedOperator, plan: Plan, kernels: Iterable[Kernel
     beside = next((s.tensors[0] for s in plan.steps if not s.recurrence and t.name in s.tensors[1:]), None)
     if beside is not None:
         out.append(Setting("beside", Read(beside)))
-    maps = _maps(t, op, kernels, arch)
-    if maps is not None:
+    maps = _maps(t, op, kernels)
+    if maps is not None and all(_maps(t, op, k) == maps for k in others):
         out.append(Setting("map", maps))
     return out
 
 
-def _maps(t: Tensor, op: TypedOperator, kernels: Iterable[KernelPlan], arch: Arch | None) -> Expr | Items | None:
-    """The kinds of the kernels of a tensor: one word if all are alike. Nothing where the architecture, which is not known, decides."""
+def _maps(t: Tensor, op: TypedOperator, kernels: Kernels) -> Expr | Items | None:
+    """The kinds of the kernels of a tensor: one word if all are alike."""
     found: list[Expr] = []
     for k in kernels:
         if k.kind == "scan" and k.name == t.name:
             group = next(g for g in op.order if t.name in g.tensors)
             return scan_value(group, t.pieces[-1])
-        if k.name.endswith(".otherwise") or ".turned." in k.name:
-            continue
-        for tensor, piece in k.jobs:
-            if tensor.name == t.name:
-                if arch is None and k.kind == "product":
-                    return None
-                found.append(map_value(k.kind, k.way, piece))
+        if k.kind in _WORDS:
+            found += [map_value(k.kind, k.way, piece) for tensor, piece in k.jobs if tensor.name == t.name]
     if not found:
         return None
     return found[0] if all(v == found[0] for v in found) else Items(tuple(found))
 
 
-def _shared(t: Tensor, op: TypedOperator, plan: Plan, kernels: Iterable[KernelPlan]) -> bool:
+def _shared(t: Tensor, op: TypedOperator, plan: Plan, kernels: Kernels) -> bool:
     """Whether the threads of a block compute a local together, once for all of them: its long reductions look at the axes alone that have blocks."""
     own = {id(x) for p in t.pieces for x in walk(p.value)}
     found = False

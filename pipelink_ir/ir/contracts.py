@@ -26,8 +26,18 @@ KEYS: dict[str, dict[str, str]] = {
         "fast_math": "approximate functions, reassociation, flushing", "accuracy": "`exact`: correctly rounded `/` and `sqrt`, no contraction",
         "edges": "`free`: edges may keep more than their dtype", "block": "threads a block",
     },
+    "schedule": {
+        "target": "the target that the section is for: `cpu` or `cuda`", "derived": "locals that `derive` made to be stored; `[]`: nothing is to be derived",
+        "place": "where a local lives: `inline`, `register`, `shared`, `row` or `buffer`", "at": "the loop at which a row is kept",
+        "keep": "how many rows are kept", "beside": "the definition in whose kernel this one is computed, or `none`",
+        "map": "the kind of a definition's kernels: `grid`, `block(n)`, …", "kernel": "the library that computes it",
+        "epilogue": "what a library's call takes in",
+    },
 }
 """Every key of every contract section, with what it says."""
+
+OF_ONE = frozenset(("place", "at", "keep", "beside", "map"))
+"""Keys of `schedule` that speak of one definition."""
 
 BORDERS = ("replicate", "reflect", "reflect101", "wrap", "constant", "none")
 """Modes of `border`; `constant` takes a value."""
@@ -113,18 +123,29 @@ def check_keys(op: Operator, report: Report) -> None:
                     report.error("attribute", s.key_span, f"'{section.name}' has no key '{s.key}'", (),
                                  (f"it belongs to '{home} {{ … }}'" if home else did_you_mean(s.key, known)) or f"its keys are {', '.join(known)}")
                     continue
-                if scope is not None and (section.name in ("execution", "compile") or s.key in ("dtypes", "empty")):
+                whole = section.name in ("execution", "compile") or (section.name == "schedule" and s.key not in OF_ONE)
+                if scope is not None and (whole or s.key in ("dtypes", "empty")):
                     report.error("attribute", s.key_span, f"'{s.key}' speaks of the whole operator, not of '%{scope}'", (),
                                  f"write it outside of '%{scope} {{ … }}'")
                     continue
-                first = seen.setdefault((section.name, scope, s.key), s)
+                if scope is None and section.name == "schedule" and s.key in OF_ONE:
+                    report.error("attribute", s.key_span, f"'{s.key}' speaks of one definition", (), f"write '%y {{ {s.key} = … }}'")
+                    continue
+                first = seen.setdefault((_name_of(section), scope, s.key), s)
                 if first is not s:
                     report.error("duplicate", s.key_span, f"'{s.key}' is set twice", [Note("first here", first.span)], "keep one of the two")
                 elif known is not None:
                     _check_value(op, section.name, s, report)
 
 
-_WORDS = {("memory", "padding"): ("same", "valid"), ("memory", "contiguity"): ("dense", "rows", "any"), ("semantic", "empty"): ("zero", "nan"),
+def _name_of(s: Section) -> str:
+    """What tells a section from another in which a key may stand again: sections of `schedule` for different targets do."""
+    target = next((word(e.value) for e in s.entries if isinstance(e, Setting) and e.key == "target"), None) if s.name == "schedule" else None
+    return f"{s.name} {target}" if target else s.name
+
+
+_WORDS = {("schedule", "place"): ("inline", "register", "shared", "row", "buffer"), ("schedule", "target"): ("cpu", "cuda"),
+          ("memory", "padding"): ("same", "valid"), ("memory", "contiguity"): ("dense", "rows", "any"), ("semantic", "empty"): ("zero", "nan"),
           ("compile", "accuracy"): ("exact",), ("compile", "edges"): ("free",), ("compile", "fast_math"): ("true", "false"),
           ("memory", "cross_device"): ("true", "false"), ("execution", "async"): ("true", "false"), ("execution", "event_sync"): ("true", "false"),
           ("execution", "deterministic"): ("true", "false"), ("semantic", "finite"): ("true", "false")}
@@ -147,6 +168,8 @@ def _check_value(op: Operator, section: str, s: Setting, report: Report) -> None
         what = f"is one of {', '.join(expected)}" if len(expected) > 1 else f"can only be '{expected[0]}'"
         report.error(_FIELD_OF_KEY.get(s.key, "attribute"), s.span, f"'{s.key}' {what}, not {describe(s.value)}", (),
                      (did_you_mean(given, expected) if given else None) or f"write '{s.key} = {expected[0]}'")
+    if section == "schedule":
+        _check_schedule(s, report)
     if s.key == "dtypes" and isinstance(s.value, Items) and not s.value.items:
         report.error("dtype", s.span, "an empty list admits no dtype at all", (), "write 'dtypes = [f16, f32]', or leave the key out")
     if s.key == "dtypes":
@@ -155,6 +178,25 @@ def _check_value(op: Operator, section: str, s: Setting, report: Report) -> None
             if name not in DTYPES:
                 near = did_you_mean(name, DTYPES) if name else None
                 report.error("dtype", item.span, f"{describe(item)} is no dtype", (), near or f"the dtypes are {', '.join(DTYPES)}")
+
+
+def _check_schedule(s: Setting, report: Report) -> None:
+    """The kinds of values that the keys of a schedule take."""
+    v = s.value
+    items = v.items if isinstance(v, Items) else (v,)
+    bad: tuple[str, str] | None = None
+    if s.key == "keep" and not (isinstance(v, IntLit) and v.value >= 1):
+        bad = "a number of rows, at least 1", "write 'keep = 3'"
+    elif s.key == "at" and not isinstance(v, Name | Read):
+        bad = "an index, or the definition that is read by rows", "write 'at = h'"
+    elif s.key == "beside" and not isinstance(v, Read) and word(v) != "none":
+        bad = "a definition, or 'none'", "write 'beside = %y'"
+    elif s.key == "derived" and not (isinstance(v, Items) and all(isinstance(i, Read) for i in items)):
+        bad = "a list of locals", "write 'derived = []' to keep the definitions as they are"
+    elif s.key == "map" and not all(isinstance(i, Name | Apply) for i in items):
+        bad = "a kind of kernel, or a list of them", "write 'map = grid' or 'map = block(n)'"
+    if bad is not None:
+        report.error("schedule", s.span, f"'{s.key}' is {bad[0]}, not {describe(v)}", (), bad[1])
 
 
 def border_of(op: Operator, tensor: str, rank: int, is_operand: bool, report: Report) -> tuple[tuple[str, Expr | None], ...]:

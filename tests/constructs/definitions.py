@@ -39,6 +39,8 @@ CASES = [
          {"y": np.stack([X, -X, loops((3, 4), lambda h, w: h + 10 * w)], -1)}),
     Case("positions in a range of pieces", "a constant position wins over a range", op("%a: tensor<Axf32>, %b: tensor<Bxf32> -> %y: tensor<(A + B)xf32>", "%y[i in 0..A] = %a[i] %y[i in A..A + B] = %b[i - A] %y[1] = 100 %y[4] = 200", "where A >= 1, A + B >= 5"), {"a": [1, 2, 3], "b": [4, 5, 6]},
          {"y": [1, 100, 3, 4, 200, 6]}),
+    Case("a constant position where a joined local begins anew", "a general definition beside constant positions", op("%x: tensor<Nxf32> -> %y: tensor<Nxf32>", "%l[n in 0..3] = %x[n] %l[n in 3..N] = 10 * %x[n] %y[3] = 7 %y[n < N] = %l[n] + 1", "where N >= 5"),
+         {"x": [1, 2, 3, 4, 5, 6]}, {"y": [2, 3, 4, 7, 51, 61]}),
     Case("an extent that is declared", "s < 2*L+1 gives an extent", op("%x: tensor<BxLxf32> -> %y: tensor<BxLxf32>", "%e[b, s < 2*L+1] = select(s mod 2 == 0, 0, %x[b, s floordiv 2]) %y[b, l] = %e[b, 2*l] + %e[b, 2*l + 1] + %e[b, 2*l + 2] + sum[s < 2*L+1](%e[b, s])"), {"x": X},
          {"y": X + X.sum(1, keepdims=True)}),
     Case("a value that looks at its indices", "a local is defined wherever it is read", op("%x: tensor<AxBxCxf32> -> %y: tensor<AxBxCxf32>, %z: tensor<AxBxCxf32>, %w: tensor<AxBxCxf32>", "%y[a, b, c] = %x[a, b, c] + b %z[a, b, c] = select(c == 1, -1, %x[a, b, c]) + 100 * a %w[a, b, c] = %x[a, b, c] * %l[b] %l[b] = 2 * b + 1"),
