@@ -2,9 +2,7 @@
 from __future__ import annotations
 
 from pipelink_ir.backends.cuda.emit_expr import Expressions, memory_type
-from pipelink_ir.backends.cuda.literals import literal
-from pipelink_ir.backends.loops.form import AcrossRow, Block, Const, Dot, Factor, For, If, Own
-from pipelink_ir.ir.dtypes import F32
+from pipelink_ir.backends.loops.form import AcrossRow, Block, Dot, Factor, For, If, Own
 
 OWN = "PIPELINK_OWN"
 """Is defined before the prelude by a text that uses them."""
@@ -23,7 +21,7 @@ def own_line(s: Own, e: Expressions) -> str:
         return f"pl::across_rows<pl::Row{s.fn.capitalize()}>({e.places[s.target].name});"
     names = [e.places[n].name for n in s.targets]
     sizes = [s.rows, s.columns, *([] if s.sums is None else [s.wide])]
-    return f"pl::online<{', '.join(map(str, sizes))}>({', '.join(names)}, {literal(Const(s.scale, F32))[0]});"
+    return f"pl::online<{', '.join(map(str, sizes))}>({', '.join(names)}, {e.data(s.scale)});"
 
 
 def _dot(s: Dot, e: Expressions) -> str:

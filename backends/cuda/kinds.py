@@ -19,6 +19,7 @@ from pipelink_ir.backends.loops.form import (
     Contract,
     Convert,
     CopyAsync,
+    Dot,
     Expr,
     Fail,
     For,
@@ -29,7 +30,6 @@ from pipelink_ir.backends.loops.form import (
     Move,
     Multiply,
     Op,
-    Own,
     Ref,
     Store,
     StoreFragment,
@@ -163,7 +163,7 @@ def _addresses(block: Block) -> Iterator[Expr]:
             yield from (s.at, s.index, *_indices(s.at), *_indices(s.index))
         elif isinstance(s, Alloc):
             yield s.size
-        elif isinstance(s, Own):
+        elif isinstance(s, Dot):
             yield from s.exprs
         elif isinstance(s, Multiply):
             yield from (s.left.index, s.right.index)

@@ -68,7 +68,7 @@ class Online:
     rows: int
     columns: int
     wide: int
-    scale: float = 1.0
+    scale: Expr
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -80,17 +80,17 @@ class Online:
 
     @property
     def exprs(self) -> tuple[Expr, ...]:
-        return ()
+        return (self.scale,)
 
     def put(self, f: Callable[[Expr], Expr]) -> Online:
-        """The same: it has no expressions."""
-        return self
+        """The same with another scale."""
+        return replace(self, scale=f(self.scale))
 
     def text(self, f: Callable[[Expr], str]) -> str:
         """As it is printed."""
         sums = "" if self.sums is None else f", %{self.sums}"
-        scale = "" if self.scale == 1 else f", scale {self.scale!r}"
-        return f"own softmax %{self.scores} with %{self.top}, %{self.total}{sums}, tiles {self.rows}x{self.columns}, {self.wide}{scale}"
+        tiles = f"{self.rows}x{self.columns}, {self.wide}"
+        return f"own softmax %{self.scores} with %{self.top}, %{self.total}{sums}, tiles {tiles}, scale {f(self.scale)}"
 
 
 @dataclass(frozen=True, slots=True)

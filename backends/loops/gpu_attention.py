@@ -65,7 +65,12 @@ class Flash(Nest):
         self.scored = form.Tiles(way.factors, way.factors, F32, (cut.warps, 1), (cut.tiles, cut.keys // 8))
         self.summed = form.Tiles(way.values, way.values, F32, (cut.warps, 1), (cut.tiles, cut.columns // 8))
         self.threads = self.scored.threads
+        self.even = isinstance(self.row.n, form.Const) and int(self.row.n.value) % cut.queries == 0
+        """Whether each block has as many queries as any other."""
         self.fixed: dict[Leaf, Atom] = {}
+        self.scale: Atom = ONE
+        for x, below in self.found.scale or ():
+            self.scale = self.e.op("/" if below else "*", self.scale, self.e.convert(self.atom(x, {}), F32))
 
     def _range(self, v: View) -> Axis:
         r = ranges_of(reduction(v))[0]
@@ -134,7 +139,7 @@ class Flash(Nest):
         self._set(self.sums, ZERO, tile * cut.columns // 8)
         if self.seen is not None:
             self._set(self.seen, ZERO, 2 * cut.tiles)
-        q.stage(first, i64(0), self.row.n, self.terms)
+        q.stage(first, i64(0), None if self.even else self.row.n, self.terms)
         if f.rounded is None:
             self._round(q, k, v, self._whole_step)
         else:
@@ -166,9 +171,10 @@ class Flash(Nest):
 
         def bring(number: Atom, slot: Atom) -> None:
             begin = e.op("+", keys.begin, e.op("*", number, i64(cut.keys)))
-            k.stage(begin, slot, keys.end, self.terms)
+            end = None if keys.even else keys.end
+            k.stage(begin, slot, end, self.terms)
             if v is not None:
-                v.stage(begin, slot, keys.end, self.column)
+                v.stage(begin, slot, end, self.column)
 
         with e.when(e.op(">", keys.steps, i64(0))):
             bring(i64(0), i64(0))
@@ -189,12 +195,12 @@ class Flash(Nest):
         assert v is not None
         cut = self.cut
         self._scores(q, k, slot, begin)
-        self.e.raw(form.Online(self.scores, self.top, self.total, self.sums, cut.tiles, cut.keys // 8, cut.columns // 8))
+        self.e.raw(form.Online(self.scores, self.top, self.total, self.sums, cut.tiles, cut.keys // 8, cut.columns // 8, self.scale))
         self._add(v, slot, begin)
 
     def _totals_step(self, q: Staged, k: Staged, v: Staged | None, slot: Atom, begin: Atom) -> None:
         self._scores(q, k, slot, begin)
-        self.e.raw(form.Online(self.scores, self.top, self.total, None, self.cut.tiles, self.cut.keys // 8, 0))
+        self.e.raw(form.Online(self.scores, self.top, self.total, None, self.cut.tiles, self.cut.keys // 8, 0, self.scale))
 
     def _weights_step(self, q: Staged, k: Staged, v: Staged | None, slot: Atom, begin: Atom) -> None:
         assert v is not None
@@ -211,7 +217,7 @@ class Flash(Nest):
                     for side in range(2):
                         place = self._number(r, j, side, self.cut.keys)
                         score = e.bind("score", form.Load(self.scores, place, F32, F32))
-                        weight = e.op("exp", e.op("-", score, top))
+                        weight = e.op("exp", e.op("-", e.op("*", score, self.scale), e.op("*", top, self.scale)))
                         for f, below in factors:
                             weight = e.op("/" if below else "*", weight, f)
                         masked = e.op("==", score, NONE)
@@ -232,9 +238,6 @@ class Flash(Nest):
         e.raw(form.Dot(self.scores, self.scored, q.factor(i64(0)), k.factor(slot), self.cut.terms, True))
         whole = self.keys.whole(begin)
         with self.team.each("t", self.threads) as t:
-            if isinstance(whole, form.Const) and whole.value:
-                self._score_all(t, begin, False)
-                return
             with e.when(whole):
                 self._score_all(t, begin, False)
             with e.when(e.op("not", whole)):
@@ -242,15 +245,17 @@ class Flash(Nest):
 
     def _score_all(self, t: Atom, begin: Atom, tested: bool) -> None:
         e, cut = self.e, self.cut
+        if self.seen is not None and not tested:
+            for r in range(2 * cut.tiles):
+                e.raw(form.Store(self.seen, i64(r), ONE, F32))
+        if self.found.scale is not None and not tested:
+            return      # the softmax takes them as they are
         lines = [self.line(t, r) for r in range(2 * cut.tiles)]
         with e.loop("j", i64(0), i64(cut.keys // 8), nonempty=True, unroll=True) as j:
             for side in range(2):
                 key = e.op("+", begin, self._across(t, j, side))
                 for r, line in enumerate(lines):
                     self._score(r, self._number(r, j, side, cut.keys), {**self.at_row(line), KEY: key}, tested)
-        if self.seen is not None and not tested:
-            for r in range(2 * cut.tiles):
-                e.raw(form.Store(self.seen, i64(r), ONE, F32))
 
     def _score(self, r: int, place: Atom, at: Places, tested: bool) -> None:
         e = self.e
@@ -258,6 +263,8 @@ class Flash(Nest):
 
         def value() -> Atom:
             dot: Atom = raw
+            if self.found.scale is not None:
+                return dot
             for f, below in self.found.scaled:
                 dot = e.op("/" if below else "*", dot, e.convert(self.atom(f, at), F32))
             for d in self.found.dots:
@@ -328,7 +335,8 @@ class Flash(Nest):
     def at_row(self, line: Atom) -> dict[Leaf, Atom]:
         """Where the leaves are for a row of the block: behind the last query it is that one."""
         e = self.e
-        place = e.op("min", e.op("+", self.first, line), e.op("-", self.row.n, i64(1)))
+        place = e.op("+", self.first, line)
+        place = place if self.even else e.op("min", place, e.op("-", self.row.n, i64(1)))
         return {**self.fixed, Leaf("axis", self.found.row): e.op("+", self.row.lo, place)}
 
     def _across(self, t: Atom, j: Atom, side: int) -> Atom:
@@ -349,7 +357,7 @@ class Flash(Nest):
         with self.team.each("t", self.threads) as t:
             for r in range(2 * cut.tiles):
                 line = self.line(t, r)
-                with e.when(e.op("<", e.op("+", self.first, line), self.row.n)):
+                with e.when(TRUE if self.even else e.op("<", e.op("+", self.first, line), self.row.n)):
                     self._finished_row(t, r, {**self.fixed, Leaf("axis", self.found.row): e.op("+", self.row.lo, e.op("+", self.first, line))})
 
     def _finished_row(self, t: Atom, r: int, at: dict[Leaf, Atom]) -> None:
@@ -360,7 +368,7 @@ class Flash(Nest):
         # All scores were -inf: none of them less the largest is a number.
         void = e.op("and", seen, e.op("==", top, NONE))
         nan = must(float("nan"), F32)
-        total = e.choose(void, nan, total)
+        total, top = e.choose(void, nan, total), e.op("*", top, self.scale)
         for view in f.tops:
             self.remember(view, at, finish(lo, reduction(view), kind_of(reduction(view)), top, i64(0), seen))
         for view in f.totals:
@@ -369,7 +377,7 @@ class Flash(Nest):
         with e.loop("j", i64(0), i64(self.cut.columns // 8), nonempty=True, unroll=True) as j:
             for side in range(2):
                 column = self._across(t, j, side)
-                with e.when(e.op("<", column, self.column.n)):
+                with e.when(TRUE if self.column.n == i64(self.cut.columns) else e.op("<", column, self.column.n)):
                     value = e.choose(void, nan, e.bind("sum", form.Load(self.sums, self._number(r, j, side, self.cut.columns), F32, F32)))
                     for x, below in divided:
                         value = e.op("/" if below else "*", value, x)

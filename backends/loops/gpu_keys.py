@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, i64
 from pipelink_ir.ir.dtypes import BOOL
 from pipelink_ir.ir.nodes import Read
@@ -24,18 +25,20 @@ class Keys:
         e, conds = self.e, self.found.conditions
         self.bounds = [c for c in conds if c.kind != "other"]
         """Conditions that are bounds; the others are asked of each element."""
+        self.limits = [c for c in self.bounds if c.own or not self.found.counted]
+        """The bounds outside of which no key counts."""
         self.others = [c for c in conds if c.kind == "other"]
-        self.masks = [c for c in self.others if not c.by_row]
-        self.by_row = any(c.by_row for c in conds)
-        """Whether queries of one block see different keys."""
-        self.tested = bool(self.others) or self.by_row or flash.key_reduction().where is not None or not all(map(self._sized, conds))
+        self.masks = [] if self.found.counted else [c for c in self.others if not c.by_row]
+        self.by_row = any(c.by_row for c in conds) and not self.found.counted
+        """Whether keys count for some queries of a block and not for others."""
+        self.tested = bool(self.others) or any(c.by_row for c in conds) or flash.key_reduction().where is not None or not all(map(self._sized, conds))
         """Whether it has to be found out which queries see a key at all."""
         self.leaf = Leaf("axis", self.found.row)
         row = flash.row
         self.top = e.op("+", row.lo, first)
         self.bottom = e.op("-", e.op("+", row.lo, e.op("min", e.op("+", first, i64(flash.cut.queries)), row.n)), i64(1))
-        self.begin = self._most([self._bound(c, self.top) for c in self.bounds if c.kind == "lower"], "max", i64(0) if self._from_zero() else None)
-        self.end = self._most([self._bound(c, self.bottom) for c in self.bounds if c.kind == "upper"], "min", None)
+        self.begin = self._most([self._bound(c, self.top) for c in self.limits if c.kind == "lower"], "max", i64(0) if self._from_zero() else None)
+        self.end = self._most([self._bound(c, self.bottom) for c in self.limits if c.kind == "upper"], "min", None)
         self.count = e.op("max", e.op("-", self.end, self.begin), i64(0))
         self.steps = e.op("floordiv", e.op("+", self.count, i64(flash.cut.keys - 1)), i64(flash.cut.keys))
 
@@ -74,24 +77,35 @@ class Keys:
 
     def whole(self, begin: Atom) -> Atom:
         """Whether all queries of the block see all keys of a tile."""
-        e = self.e
+        e, keys = self.e, self.flash.cut.keys
         if self.others:
             return FALSE
-        end = e.op("+", begin, i64(self.flash.cut.keys))
-        conds = []
+        end, conds = e.op("+", begin, i64(keys)), []
         for c in self.bounds:
-            if c.kind == "upper":
-                conds.append(e.op("<=", end, self._bound(c, self.top)))
-            elif c.rows:
-                conds.append(e.op(">=", begin, self._bound(c, self.bottom)))
-        return e.all_of([c for c in conds if not (isinstance(c, type(TRUE)) and c.value)])
+            by = [self._bound(c, self.top if c.kind == "upper" else self.bottom)]
+            if c.kind == "upper" and not self._ends_even(by[0]):
+                conds.append(e.op("<=", end, by[0]))
+            elif c.kind == "lower" and (c.rows or c not in self.limits):
+                conds.append(e.op(">=", begin, by[0]))
+        return e.all_of([c for c in conds if not (isinstance(c, form.Const) and c.value)])
+
+    @property
+    def even(self) -> bool:
+        """Whether there is no last tile that has fewer keys than others."""
+        return self._ends_even(self.end)
+
+    def _ends_even(self, bound: Atom) -> bool:
+        """Whether tiles that begin at constant places end at a constant one."""
+        first, end = self.begin, bound
+        return isinstance(first, form.Const) and isinstance(end, form.Const) and (int(end.value) - int(first.value)) % self.flash.cut.keys == 0 \
+            and end == self.end
 
     def passes(self, at: Mapping[Leaf, Atom]) -> Atom:
         """Whether a query sees a key that lies in a tile."""
         e, key, row = self.e, at[KEY], at[self.leaf]
         out: Atom = TRUE
         for c in self.bounds:
-            if c.kind == "lower" and not c.rows:
+            if c.kind == "lower" and not c.rows and c in self.limits:
                 continue    # no tile begins before it
             bound = self._bound(c, row)
             cond = e.op("<", key, bound) if c.kind == "upper" else e.op(">=", key, bound)

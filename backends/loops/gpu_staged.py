@@ -59,8 +59,8 @@ class Staged:
 
     # ------------------------------------------------------------------------------------------------------------------ copies
 
-    def stage(self, first: Atom, slot: Atom, end: Atom, inner: Axis) -> None:
-        """Brings a tile from line `first` on to its slot; zeros from line `end` on, and for keys that nobody sees."""
+    def stage(self, first: Atom, slot: Atom, end: Atom | None, inner: Axis) -> None:
+        """Brings a tile from line `first` on to its slot; zeros from line `end` on, if there is one, and for keys that nobody sees."""
         cond = self._whole_chunks(inner)
         if cond is None:
             self._each_element(first, slot, end, inner)
@@ -111,17 +111,16 @@ class Staged:
         """Whether a line counts at all, which is asked for values."""
         return self.flash.keys.anybody(line) if self.values else TRUE
 
-    def _chunks(self, first: Atom, slot: Atom, end: Atom, inner: Axis) -> None:
+    def _chunks(self, first: Atom, slot: Atom, end: Atom | None, inner: Axis) -> None:
         lo, e, flash, read = self.lo, self.e, self.flash, self._read()
         assert read is not None
         t, each, threads = lo.op.tensors[read.tensor], 16 // self.dtype.bytes, flash.threads
         in_line = self.wide // each
         chunks = self.count * in_line
 
-        def copy(number: Atom) -> None:
-            place, step = e.op("*", e.op("rest", number, i64(in_line)), i64(each)), e.op("quot", number, i64(in_line))
+        def copy(step: Atom, place: Atom) -> None:
             line = e.op("+", first, step)
-            inside = e.op("and", e.op("<", line, end), e.op("<", place, inner.n))
+            inside = self._inside(line, place, end, inner)
             inside = e.branch(inside, lambda: self._seen(line), lambda: form.Const(False, BOOL), BOOL) if self.values and flash.keys.masks else inside
             env = flash.env(self.view, self._at(line, place, inner))
             source = address(lo, t, tuple(lo.index(i, env) for i in read.indices))
@@ -130,19 +129,27 @@ class Staged:
         with flash.team.loop("t", i64(0), i64(threads), nonempty=True) as thread:
             for c in range(0, chunks, threads):
                 number = e.op("+", thread, i64(c))
-                if c + threads <= chunks:
-                    copy(number)
-                else:
-                    with e.when(e.op("<", number, i64(chunks))):
-                        copy(number)
+                with e.when(e.op("<", number, i64(chunks)) if c + threads > chunks else TRUE):
+                    if threads % in_line == 0:
+                        # A thread copies from lines that lie evenly apart: one address and constants.
+                        copy(e.op("+", e.op("quot", thread, i64(in_line)), i64(c // in_line)), e.op("*", e.op("rest", thread, i64(in_line)), i64(each)))
+                    else:
+                        copy(e.op("quot", number, i64(in_line)), e.op("*", e.op("rest", number, i64(in_line)), i64(each)))
 
-    def _each_element(self, first: Atom, slot: Atom, end: Atom, inner: Axis) -> None:
+    def _inside(self, line: Atom, place: Atom, end: Atom | None, inner: Axis) -> Atom:
+        """Whether an element is one of the factor's."""
+        e = self.e
+        one = TRUE if end is None else e.op("<", line, end)
+        two = TRUE if inner.n == i64(self.wide) else e.op("<", place, inner.n)
+        return two if one is TRUE else one if two is TRUE else e.op("and", one, two)
+
+    def _each_element(self, first: Atom, slot: Atom, end: Atom | None, inner: Axis) -> None:
         e, flash, dtype = self.e, self.flash, self.dtype
         zero = must(0, dtype.compute)
         with flash.team.loop("s", i64(0), i64(self.count * self.wide), nonempty=True) as s:
             step, place = e.op("quot", s, i64(self.wide)), e.op("rest", s, i64(self.wide))
             line = e.op("+", first, step)
-            inside = e.op("and", e.op("<", line, end), e.op("<", place, inner.n))
+            inside = self._inside(line, place, end, inner)
 
             def value() -> Atom:
                 at = self._at(line, place, inner)

@@ -13,7 +13,7 @@ def check_own(kernel: form.Kernel, memory: Mapping[str, DType], shared: set[str]
     if isinstance(s, form.AcrossRow):
         need(s.fn in ("sum", "max"), f"rows are not combined by {s.fn}")
     if isinstance(s, form.Online):
-        need(s.scale > 0, "scores are not scaled by a positive number")
+        need(s.scale.dtype is F32 and not (isinstance(s.scale, form.Const) and s.scale.value <= 0), "scores are not scaled by a positive number")
     if not isinstance(s, form.Dot):
         return
     t = s.tiles

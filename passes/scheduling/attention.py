@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from pipelink_ir.ir.dtypes import DTYPES, DType
-from pipelink_ir.ir.nodes import Apply, Cast, IntLit, Read, Reduce
+from pipelink_ir.ir.nodes import Apply, Cast, FloatLit, IntLit, Name, Read, Reduce
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import walk
@@ -64,9 +65,13 @@ class Found:
     dots: tuple[View, ...]
     scaled: tuple[tuple[Seen, bool], ...]
     """Factors that stand inside the sum of a score and depend on neither key nor term."""
+    scale: tuple[tuple[Seen, bool], ...] | None
+    """The factors of a score that is a positive multiple of its product; None if it is anything else."""
     score: View
     key_range: View
-    """The reduction whose range and filter say which keys there are."""
+    """The reduction whose range and filter say which keys a query sees."""
+    counted: bool
+    """Whether a key that is not seen counts with a weight of 0, rather than not at all."""
     term_range: View
     q: View
     k: View
@@ -104,6 +109,15 @@ class Attention:
     def instruction(self) -> str:
         """The instruction that does the work."""
         return "mma.sync m16n8k16"
+
+
+class _Weight(NamedTuple):
+    """An exponential; what it is rounded to once divided by others, for the keys of a condition alone."""
+
+    exponential: View
+    rounded: DType | None
+    others: list[tuple[Seen, bool]]
+    only: View | None
 
 
 class _Declined(Exception):
@@ -215,7 +229,7 @@ class _Search:
             return None
         over = self._over(v)
         body, _ = look.opened(v, KEY)
-        weights: list[tuple[View, DType | None, list[tuple[Seen, bool]]]] = []
+        weights: list[_Weight] = []
         values, others = [], []
         for f, below in look.factors(body):
             one = None if below or KEY not in look.leaves(f) else self._weight(f)
@@ -227,7 +241,12 @@ class _Search:
                 others.append((f, below))
         if len(weights) != 1 or len(values) != 1 or values[0][1] or not isinstance(values[0][0], View):
             return None
-        weight, rounded, more = weights[0]
+        weight, rounded, more, only = weights[0]
+        if only is not None:
+            # What the softmax leaves out has the weight 0: the sum itself must then be over everything.
+            if over[2] is not None:
+                return None
+            over = (*over[:2], look.key(only))
         score, top = self._exponent(weight, over)
         if score is None or top is None:
             return None
@@ -252,26 +271,52 @@ class _Search:
             return None
         dots = [x for x in look.walk(score) if isinstance(x.expr, Reduce)]
         try:
-            conds = conditions(look, v, KEY, Leaf("axis", row))
+            conds = conditions(look, top, KEY, Leaf("axis", row))
         except NoBound:
             return None
-        return Found(tuple(weighted), tuple(totals), tuple(tops), tuple(dots), scaled, score, v, term_range, q, k, values[0][0], divided, rounded, row, column,
-                     batch, conds, frozenset(n for n in look.passed if self.op.tensors[n].kind == "local"))
+        inside = frozenset(n for n in look.passed if self.op.tensors[n].kind == "local")
+        return Found(tuple(weighted), tuple(totals), tuple(tops), tuple(dots), scaled, self._scale(score, scaled), score, top, only is not None, term_range,
+                     q, k, values[0][0], divided, rounded, row, column, batch, conds, inside)
 
-    def _weight(self, f: Seen) -> tuple[View, DType | None, list[tuple[Seen, bool]]] | None:
-        """The exponential that a factor is: by itself, or divided and then rounded."""
+    def _scale(self, score: View, scaled: tuple[tuple[Seen, bool], ...]) -> tuple[tuple[Seen, bool], ...] | None:
+        """The factors of a score that is a positive multiple of its product, by the same for all."""
+        factors = [*self.look.factors(score), *scaled]
+        others = [(f, below) for f, below in factors if not (isinstance(f, View) and isinstance(f.expr, Reduce))]
+        if len(others) != len(factors) - 1 or any(below for f, below in factors if isinstance(f, View) and isinstance(f.expr, Reduce)):
+            return None
+        return tuple(others) if all(not self.look.leaves(f) and self._positive(f) for f, _ in others) else None
+
+    def _positive(self, v: Seen) -> bool:
+        v = self.look.of(v)
+        if isinstance(v, Leaf):
+            return False
+        x = v.expr
+        if isinstance(x, IntLit | FloatLit):
+            return x.value > 0
+        if isinstance(x, Name):
+            return x.name in self.op.symbols
+        known = isinstance(x, Cast) or (isinstance(x, Apply) and x.fn in ("*", "/", "+", "sqrt", "rsqrt", "exp", "exp2"))
+        return known and all(map(self._positive, self.look.parts(v)))
+
+    def _weight(self, f: Seen) -> _Weight | None:
+        """The exponential that a factor is: by itself, or divided, or only for some keys and 0 for others, and then rounded."""
         if not isinstance(f, View):
             return None
-        if isinstance(f.expr, Apply) and f.expr.fn == "exp":
-            return f, None, []
-        if not isinstance(f.expr, Cast) or f.expr.to not in HALVES:
-            return None
-        inner = self.look.factors(self.look.parts(f)[0])
+        rounded, only = None, None
+        if isinstance(f.expr, Cast) and f.expr.to in HALVES:
+            rounded, f = DTYPES[f.expr.to], self.look.of(self.look.parts(f)[0])
+        if isinstance(f, View) and isinstance(f.expr, Apply) and f.expr.fn == "select":
+            only, f, rest = self.look.parts(f)
+            rest_of = self.look.of(rest)
+            if not isinstance(rest_of, View) or not isinstance(rest_of.expr, IntLit | FloatLit) or rest_of.expr.value != 0:
+                return None
+        inner = self.look.factors(f)
         found = [x for x, below in inner if not below and isinstance(x, View) and isinstance(x.expr, Apply) and x.expr.fn == "exp"]
         others = [(x, below) for x, below in inner if not found or x is not found[0]]
-        if len(found) != 1 or any(KEY in self.look.leaves(x) for x, _ in others):
+        if len(found) != 1 or any(KEY in self.look.leaves(x) for x, _ in others) or (others and rounded is None and only is None):
             return None
-        return found[0], DTYPES[f.expr.to], others
+        # An exponential that is rounded before it is divided would have to be known as far as the largest of its row.
+        return None if rounded is not None and not others else _Weight(found[0], rounded, others, only)
 
     def _exponent(self, weight: View, over: tuple[object, ...]) -> tuple[View | None, View | None]:
         """The score, and the maximum that is taken off."""
@@ -388,6 +433,8 @@ def cut_of(terms: int | None, columns: int | None, arch: Arch | None) -> Cut:
     deep = max(t, c)
     sm = 80 if arch is None or arch.kind != "cuda" else arch.sm
     roomy = sm in (80, 87) or 90 <= sm < 120
+    if deep > 128 and sm < 80:
+        return Cut(2, 1, 16, t, c, 1)
     if deep > 128:
         return Cut(4, 1, 32 if roomy else 16, t, c, 1)
     if not roomy:

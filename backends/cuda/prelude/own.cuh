@@ -144,10 +144,12 @@ PL_DEVICE void online(float (&scores)[M * N * 4], float (&top)[2 * M], float (&t
   PL_UNROLL
   for (int r = 0; r < 2 * M; r++) {
     const float keep = online_row<N>(&scores[r / 2 * N * 4 + r % 2 * 2], top[r], total[r], scale);
-    PL_UNROLL
-    for (int j = 0; j < WIDE; j++) {
+    if (keep != 1.0f) {  // most tiles have no score above all before
       PL_UNROLL
-      for (int e = 0; e < 2; e++) sums[(r / 2 * WIDE + j) * 4 + r % 2 * 2 + e] *= keep;
+      for (int j = 0; j < WIDE; j++) {
+        PL_UNROLL
+        for (int e = 0; e < 2; e++) sums[(r / 2 * WIDE + j) * 4 + r % 2 * 2 + e] *= keep;
+      }
     }
   }
 }

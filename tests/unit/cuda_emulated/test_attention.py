@@ -194,6 +194,58 @@ def test_infinite_queries() -> None:
     close(run(sized(program(head="h floordiv 2"), **sizes), q=q, k=k, v=v), by_hand(q, k, v))
 
 
+PARTS = """import std.nn
+op @scores(%q: tensor<BxHxSxDxf16>, %k: tensor<BxGxLxDxf16>) -> (%s: tensor<BxHxSxLxEDGE>) {
+  where H mod G == 0, H >= G, G >= 1
+  compute { %s[b, h, i, j] = sum[d < D](%q[b, h, i, d] * %k[b, h floordiv 2, j, d]) }
+}
+op @scaled(%s: tensor<BxHxSxLxEDGE>, c: f32) -> (%t: tensor<BxHxSxLxEDGE>) { compute { %t[b, h, i, j] = %s[b, h, i, j] * c } }
+op @sums(%p: tensor<BxHxSxLxEDGE>, %v: tensor<BxGxLxExf16>) -> (%o: tensor<BxHxSxExf16>) {
+  where H mod G == 0, H >= G, G >= 1
+  compute { %o[b, h, i, d] = sum[j < L](%p[b, h, i, j] * %v[b, h floordiv 2, j, d]) }
+}
+pipeline @main(%q: tensor<BxHxSxDxf16>, %k: tensor<BxGxLxDxf16>, %v: tensor<BxGxLxExf16>MORE) -> (%o: tensor<BxHxSxExf16>) {
+  %s = @scores(%q, %k)
+  %t = @scaled(%s) {c = 0.2}
+  %p = SOFTMAX
+  %o = @sums(%p, %v)
+}
+"""
+
+
+@pytest.mark.parametrize("edge", ["f32", "f16"])
+def test_operators_that_are_attention_together(edge: str) -> None:
+    sizes, (q, k, v) = some()
+    text = sized(PARTS.replace("EDGE", edge).replace("MORE", "").replace("SOFTMAX", "@softmax(%t)"), **sizes)
+    assert len(kernels_of(text)) == 1
+    got = run(text, q=q, k=k, v=v)
+    if edge == "f32":
+        close(got, by_hand(q, k, v, scale=0.2))
+        return
+    # Each edge is rounded: the scores twice, the weights once they are divided.
+    scores = np.einsum("bhid,bhjd->bhij", q.astype(np.float64), np.repeat(k, 2, 1).astype(np.float64)).astype(np.float16)
+    scores = (scores.astype(np.float64) * np.float32(0.2)).astype(np.float16).astype(np.float64)
+    p = np.exp(scores - scores.max(-1, keepdims=True))
+    p = (p / p.sum(-1, keepdims=True)).astype(np.float16).astype(np.float64)
+    close(got, np.einsum("bhij,bhjd->bhid", p, np.repeat(v, 2, 1).astype(np.float64)))
+
+
+@pytest.mark.parametrize("edge", ["f32", "f16"])
+def test_a_masked_softmax_between_two_products(edge: str) -> None:
+    sizes, (q, k, v) = some()
+    mask = RNG.random((2, 4, 75, 140)) < 0.3
+    mask[0, 0, 3] = False
+    v[1, 1, 7, 5] = np.inf
+    text = PARTS.replace("EDGE", edge).replace("MORE", ", %mask: tensor<BxHxSxLxbool>").replace("SOFTMAX", "@softmax_masked(%t, %mask)")
+    text = sized(text, **sizes)
+    assert len(kernels_of(text)) == 1
+    want = by_hand(q, k, v, mask, scale=0.2, empty=0.0)
+    want[1, 2:, ~mask[1, 2:, :, 7].any(0), 5] = np.nan
+    want[1, 2:, :, 5] = np.where(mask[1, 2:, :, 7], want[1, 2:, :, 5], np.nan)      # 0 times infinity
+    with np.errstate(invalid="ignore"):
+        close(run(text, q=q, k=k, v=v, mask=mask), want)
+
+
 @pytest.mark.parametrize("depth", [16, 100, 200, 264])
 def test_sizes_that_are_known_at_the_call(depth: int) -> None:
     """One of several kernels does the work."""

@@ -163,7 +163,7 @@ def online(_: Matrices, m: GpuMachine, s: form.Online) -> None:
             mates = range(t // 4 * 4, t // 4 * 4 + 4)
             everything = [tops[t][r], *(m.own[s.scores][u][at(s.columns, n)] for u in mates for n in range(2 * s.columns))] if t % 4 == 0 else []
             top = max_of(everything) if t % 4 == 0 else m.own[s.top][t // 4 * 4][r]
-            off, scale = np.float64(0.0 if top == -np.inf else top), np.float64(s.scale)
+            off, scale = np.float64(0.0 if top == -np.inf else top), np.float64(m.ev(s.scale))
             keep = np.exp(scale * (tops[t][r] - off))
             for n in range(2 * s.columns if t % 4 == 0 else 0):
                 for u in mates:
