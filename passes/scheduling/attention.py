@@ -14,7 +14,7 @@ divided (an edge of f16 between two operators), the kernel goes through the keys
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -144,24 +144,30 @@ def examined(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, pi
 @lru_cache(maxsize=256)
 def _heads(key: _Same) -> Mapping[str, frozenset[str]]:
     op = key.op
-    wishes = asked(op.op, "cuda")
-    ring = {n for g in op.order if g.recurrence for n in g.tensors}
+    wishes, free = asked(op.op, "cuda"), _free(op)
     out: dict[str, frozenset[str]] = {}
     covered: set[str] = set()
-
-    def local(name: str) -> bool:
-        return op.tensors[name].kind == "local" and name not in ring and wishes.word(name, "place") in (None, "inline")
-
-    for group in reversed(op.order):
-        name = group.tensors[0]
-        t = op.tensors[name]
-        if group.recurrence is not None or name in covered or len(t.pieces) != 1 or wishes.word(name, "place") == "inline":
+    for t in _candidates(op):
+        if t.name in covered or wishes.word(t.name, "place") == "inline":
             continue
-        found = attention_of(op, local, t, t.pieces[0])
+        found = attention_of(op, lambda n: n in free and wishes.word(n, "place") in (None, "inline"), t, t.pieces[0])
         if found is not None:
-            out[name] = found.found.inside
+            out[t.name] = found.found.inside
             covered |= found.found.inside
     return {n: inside for n, inside in out.items() if n not in covered}
+
+
+def _free(op: TypedOperator) -> frozenset[str]:
+    """Locals that are not computed step by step."""
+    return frozenset(n for g in op.order if g.recurrence is None for n in g.tensors if op.tensors[n].kind == "local")
+
+
+def _candidates(op: TypedOperator) -> Iterator[Tensor]:
+    """What may be attention, from the last definition to the first."""
+    for group in reversed(op.order):
+        t = op.tensors[group.tensors[0]]
+        if group.recurrence is None and len(t.pieces) == 1:
+            yield t
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +185,29 @@ class _Same:
 
 def heads(op: TypedOperator) -> Mapping[str, frozenset[str]]:
     """The definitions of an operator that are attention on a GPU, and for each the locals that its kernel computes itself."""
-    if not any(isinstance(x, Reduce) and x.kind == "max" for t in op.tensors.values() for p in t.pieces for x in walk(p.value)):
-        return {}
-    return _heads(_Same(op))
+    return _heads(_Same(op)) if _hopeful(op) else {}
+
+
+def reasons(op: TypedOperator, arch: Arch | None) -> Mapping[str, str]:
+    """Why no kernel of its own computes definitions that are attention."""
+    out: dict[str, str] = {}
+    covered: set[str] = set()
+    free = _free(op)
+    for t in _candidates(op) if _hopeful(op) else ():
+        found = _Search(op, free.__contains__, t.pieces[0]).run() if t.name not in covered else None
+        if found is None:
+            continue
+        covered |= found.inside
+        here = examined(op, free.__contains__, t, t.pieces[0], arch)
+        if isinstance(here, str):
+            out[t.name] = here
+        elif t.name not in heads(op):
+            out[t.name] = "the schedule wants something in it to lie in memory"
+    return out
+
+
+def _hopeful(op: TypedOperator) -> bool:
+    return any(isinstance(x, Reduce) and x.kind == "max" for t in op.tensors.values() for p in t.pieces for x in walk(p.value))
 
 
 # ---------------------------------------------------------------------------------------------------------------------- looking
@@ -395,7 +421,7 @@ def _way(op: TypedOperator, local: Callable[[str], bool], piece: Piece, f: Found
         raise _Declined(f"queries are made of {q}, keys of {k}")
     if f.rounded is not None and f.rounded is not v:
         raise _Declined(f"weights are rounded to {f.rounded}, values are {v}")
-    if arch is not None and arch.kind == "cuda" and (arch.sm < 75 or (arch.sm < 80 and (q.name, v.name) != ("f16", "f16"))):
+    if arch is not None and arch.kind == "cuda" and arch.sm > 0 and (arch.sm < 75 or (arch.sm < 80 and (q.name, v.name) != ("f16", "f16"))):
         raise _Declined(f"{arch} has no tensor cores for it")
     terms, columns = count(ranges_of(_reduce(f.term_range))[0]), count(piece.axes[f.column])
     for n, what in ((terms, "terms of a score"), (columns, "columns of the values")):
@@ -431,7 +457,7 @@ def cut_of(terms: int | None, columns: int | None, arch: Arch | None) -> Cut:
     """The tiles of a block, by what fits into its shared memory and registers. Sizes that are not known take the largest."""
     t, c = (_rounded(DEEPEST if n is None else n) for n in (terms, columns))
     deep = max(t, c)
-    sm = 80 if arch is None or arch.kind != "cuda" else arch.sm
+    sm = 80 if arch is None or arch.kind != "cuda" or arch.sm == 0 else arch.sm
     roomy = sm in (80, 87) or 90 <= sm < 120
     if deep > 128 and sm < 80:
         return Cut(2, 1, 16, t, c, 1)

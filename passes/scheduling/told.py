@@ -1,7 +1,7 @@
 """What the ledger says of products of matrices on a GPU: which kernel computes each and why, and which libraries are listed and not called."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.nodes import Apply, Define, Module, Node, Operator, Reduce
@@ -9,9 +9,10 @@ from pipelink_ir.ir.targets import Arch, parse_arch
 from pipelink_ir.ir.walk import walk
 from pipelink_ir.passes.devices import declared_archs
 from pipelink_ir.passes.infer.operator import typed_operator
+from pipelink_ir.passes.scheduling.attention import Attention, reasons
 from pipelink_ir.passes.scheduling.derivation import derivation
 from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
-from pipelink_ir.passes.scheduling.kernels import kernels_of
+from pipelink_ir.passes.scheduling.kernels import KernelPlan, kernels_of
 from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.streams import Streamed
 from pipelink_ir.passes.scheduling.tensor_cores import TensorCores, why_not
@@ -60,6 +61,10 @@ def _kernels(op: Operator, arch: Arch) -> Iterator[Said]:
     known = None if arch.sm == 0 else arch
     typed, stored = derivation(typed_operator(op), "cuda")
     plan = gpu_plan(typed, stored)
+    for name, why in reasons(typed, known).items():
+        yield "declined", f"no kernel of its own computes the attention '%{name}': {why}"
+    for name, ways in _attentions(kernels_of(typed, plan, known)).items():
+        yield "other", f"'%{name}' is attention on tensor cores, {ways}"
     for k in kernels_of(typed, plan, known):
         if isinstance(k.way, Streamed):
             yield "other", (f"'%{k.jobs[0][0].name}' is a product on tensor cores, wgmma of {k.way.dtype}, its factors streamed by the copy engine; "
@@ -68,6 +73,16 @@ def _kernels(op: Operator, arch: Arch) -> Iterator[Said]:
             yield "other", f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.left}{_better(arch)}"
         elif isinstance(k.way, Product):
             yield "declined", f"tensor cores do not compute the product '%{k.jobs[0][0].name}': {why_not(typed, plan.local, k.way, known)}"
+
+
+def _attentions(kernels: Iterable[KernelPlan]) -> dict[str, str]:
+    """What is said of each definition that is attention."""
+    out: dict[str, str] = {}
+    for k in kernels:
+        if isinstance(k.way, Attention):
+            times = "once" if k.way.found.rounded is None else "twice, since its weights are rounded once they are divided"
+            out[k.jobs[0][0].name] = f"{k.way.instruction} of {k.way.factors}, its scores never in memory; it goes through the keys {times}"
+    return out
 
 
 def _better(arch: Arch) -> str:

@@ -4,8 +4,14 @@ from __future__ import annotations
 import pytest
 
 from pipelink_ir.backends.loops import gpu_product, gpu_rows, gpu_team, gpu_turn
-from pipelink_ir.passes.scheduling import parts, tensor_cores
+from pipelink_ir.ir.targets import Arch
+from pipelink_ir.passes.scheduling import attention, parts, tensor_cores
 from tests.unit.loops import gpu_machine
+
+
+def small_attention(terms: int | None, columns: int | None, arch: Arch | None) -> attention.Cut:
+    """Two warps, and few keys at a time."""
+    return attention.Cut(2, 1, 16, -(-(terms or 32) // 16) * 16, -(-(columns or 32) // 16) * 16, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -15,5 +21,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
                                 (gpu_team, "ROUND", 8), (gpu_product, "TILE", gpu_product.Tile(8, 4, 4, 2)), (gpu_product, "TERMS", 8),
                                 (gpu_turn, "SIDE", 4), (gpu_rows, "LANES", 2), (gpu_rows, "MOST", 4), (gpu_rows, "VECTORS", 2), (gpu_rows, "OTHERWISE", 4), (gpu_rows, "TOGETHER", 4),
                                 (gpu_machine, "THREADS", 3), (tensor_cores, "LARGE", tensor_cores.Cut((1, 1), (2, 2))),
-                                (tensor_cores, "SMALL", tensor_cores.Cut((2, 1), (1, 2))), (tensor_cores, "FEW", 2)):
+                                (tensor_cores, "SMALL", tensor_cores.Cut((2, 1), (1, 2))), (tensor_cores, "FEW", 2),
+                                (attention, "cut_of", small_attention)):
         monkeypatch.setattr(module, name, value)
