@@ -31,8 +31,9 @@ from pipelink_ir.backends.loops.gpu_staged import Staged
 from pipelink_ir.backends.loops.gpu_team import Team
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Axis, Job, Nest
+from pipelink_ir.backends.loops.reads import address
 from pipelink_ir.backends.loops.reduce import finish, kind_of
-from pipelink_ir.ir.dtypes import BOOL, F32
+from pipelink_ir.ir.dtypes import BOOL, F32, F64
 from pipelink_ir.ir.nodes import Reduce
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling.attention import DEEPEST, KEY, TERM, Attention
@@ -67,6 +68,7 @@ class Flash(Nest):
         self.threads = self.scored.threads
         self.even = isinstance(self.row.n, form.Const) and int(self.row.n.value) % cut.queries == 0
         """Whether each block has as many queries as any other."""
+        self.paired = self._pairs()
         self.fixed: dict[Leaf, Atom] = {}
         self.scale: Atom = ONE
         for x, below in self.found.scale or ():
@@ -374,18 +376,59 @@ class Flash(Nest):
         for view in f.totals:
             self.remember(view, at, finish(lo, reduction(view), kind_of(reduction(view)), total, i64(0), seen))
         divided = [(e.convert(self.atom(x, at), F32), below) for x, below in f.divided] if f.rounded is None else []
+
+        def known(side: int, j: Atom) -> dict[Leaf, Atom]:
+            """The place of a sum, where its value is known from then on."""
+            column = self._across(t, j, side)
+            value = e.choose(void, nan, e.bind("sum", form.Load(self.sums, self._number(r, j, side, self.cut.columns), F32, F32)))
+            for x, below in divided:
+                value = e.op("/" if below else "*", value, x)
+            value = e.choose(seen, value, ZERO) if divided else value
+            here = {**at, Leaf("axis", f.column): e.op("+", self.column.lo, column)}
+            for view in f.weighted:
+                self.remember(view, here, finish(lo, reduction(view), kind_of(reduction(view)), value, i64(0), seen))
+            return here
+
         with e.loop("j", i64(0), i64(self.cut.columns // 8), nonempty=True, unroll=True) as j:
-            for side in range(2):
+            for side in (0,) if self.paired else (0, 1):
                 column = self._across(t, j, side)
                 with e.when(TRUE if self.column.n == i64(self.cut.columns) else e.op("<", column, self.column.n)):
-                    value = e.choose(void, nan, e.bind("sum", form.Load(self.sums, self._number(r, j, side, self.cut.columns), F32, F32)))
-                    for x, below in divided:
-                        value = e.op("/" if below else "*", value, x)
-                    value = e.choose(seen, value, ZERO) if divided else value
-                    here = {**at, Leaf("axis", f.column): e.op("+", self.column.lo, column)}
-                    for view in f.weighted:
-                        self.remember(view, here, finish(lo, reduction(view), kind_of(reduction(view)), value, i64(0), seen))
-                    self.element([here[Leaf("axis", k)] for k in range(len(self.axes))])
+                    if self.paired:
+                        self._two([known(0, j), known(1, j)])
+                    else:
+                        self.element(self._indices(known(side, j)))
+
+    def _indices(self, here: Places) -> list[Atom]:
+        return [here[Leaf("axis", k)] for k in range(len(self.axes))]
+
+    def _pairs(self) -> bool:
+        """Whether neighbouring columns can be stored together: the sizes are known to be even, and they lie side by side."""
+        (tensor, piece), *others = self.jobs
+        first, size = tensor.shape[-1]
+        even = [self.column.n, self.lo.extent(first, size), self.e.op("-", self.column.lo, self.lo.index(first, self.lo.root))]
+        return not others and not piece.holes and self.found.column == len(self.axes) - 1 and all(isinstance(n, form.Const) and n.value % 2 == 0 for n in even)
+
+    def _two(self, here: list[dict[Leaf, Atom]]) -> None:
+        """Two neighbouring elements, stored at once where the memory of the result allows it."""
+        lo, e, (t, piece) = self.lo, self.e, self.jobs[0]
+        pair = e.memory("pair")
+        e.raw(form.Alloc(pair, t.dtype, i64(2)))
+        places = [tuple(self._indices(h)) for h in here]
+        for d, at in enumerate(places):
+            value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))
+            if value.dtype is not t.dtype.compute and not (value.dtype is F64 and t.dtype.is_float):
+                value = e.convert(value, t.dtype.compute)
+            e.raw(form.Store(pair, i64(d), value, t.dtype))
+        buffer, key = lo.buffer(t), ("aligned", t.name, 2)
+        aligned = e.find(key)
+        if aligned is None:
+            aligned = e.bind("aligned", form.Aligned(buffer, 2 * t.dtype.bytes), 0)
+            e.remember(key, aligned, 0)
+        with e.when(aligned):
+            e.raw(form.Move(buffer, address(lo, t, places[0]), pair, i64(0), 2))
+        with e.when(e.op("not", aligned)):
+            for d, at in enumerate(places):
+                e.raw(form.Store(buffer, address(lo, t, at), form.Load(pair, i64(d), t.dtype, t.dtype.compute), t.dtype))
 
 
 def reduction(v: View) -> Reduce:
