@@ -79,8 +79,8 @@ def _settings(t: Tensor, op: TypedOperator, plan: Plan, kernels: Kernels, others
         place = plan.place[t.name]
         out.append(Setting("place", Name("shared" if place == "inline" and _shared(t, op, plan, kernels) else place)))
         if place == "row":
-            root = op.tensors[plan.roots[t.name]]
-            out.append(Setting("at", Name(root.pieces[0].axes[len(root.shape) - 2].index)))
+            reader = op.tensors[plan.roots[t.name]]
+            out.append(Setting("at", Name(reader.pieces[0].axes[len(reader.shape) - 2].index)))
     beside = next((s.tensors[0] for s in plan.steps if not s.recurrence and t.name in s.tensors[1:]), None)
     if beside is not None:
         out.append(Setting("beside", Read(beside)))
