@@ -20,6 +20,7 @@ from pipelink_ir.backends.loops.gpu_product import product_body
 from pipelink_ir.backends.loops.gpu_recur import gpu_recurrence
 from pipelink_ir.backends.loops.gpu_rows import block_body
 from pipelink_ir.backends.loops.gpu_stream import stream_body
+from pipelink_ir.backends.loops.gpu_tile import tile_body
 from pipelink_ir.backends.loops.gpu_turn import turn_body
 from pipelink_ir.backends.loops.gpu_vector import grid_body
 from pipelink_ir.backends.loops.gpu_window import window_body
@@ -38,6 +39,7 @@ from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.shape import Shape
 from pipelink_ir.passes.scheduling.streams import Streamed, Turning
 from pipelink_ir.passes.scheduling.tensor_cores import TensorCores
+from pipelink_ir.passes.scheduling.tiles import Tiled
 from pipelink_ir.passes.scheduling.turns import Turn
 from pipelink_ir.passes.scheduling.windows import Window
 
@@ -103,6 +105,11 @@ def _window(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     return window_body(op, plan, sites, k.jobs[0], k.way, k.chosen), 0
 
 
+def _tile(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
+    assert isinstance(k.way, Tiled)
+    return tile_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
+
+
 def _scan(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     assert isinstance(k.way, Group)
     return gpu_recurrence(op, plan, sites, k.way), 0
@@ -110,7 +117,8 @@ def _scan(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 
 BODIES: dict[str, Callable[[TypedOperator, Plan, Sites, KernelPlan], Body]] = {
     "attention": _attention, "beyond": _beyond,
-    "wgmma": _wgmma, "turned": _turned, "mma": _mma, "product": _product, "turn": _turn, "window": _window, "block": _nest, "grid": _grid, "scan": _scan}
+    "wgmma": _wgmma, "turned": _turned, "mma": _mma, "product": _product, "turn": _turn,
+    "window": _window, "tile": _tile, "block": _nest, "grid": _grid, "scan": _scan}
 """What writes each kind of kernel; `passes/scheduling/kernels.py` says which kind that is."""
 
 

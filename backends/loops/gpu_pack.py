@@ -12,7 +12,7 @@ from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import Atom, Emitter, i64
 from pipelink_ir.backends.loops.lower import Lowering
 from pipelink_ir.backends.loops.reads import extent
-from pipelink_ir.ir.dtypes import I64
+from pipelink_ir.ir.dtypes import I64, DType
 
 BYTES = 16
 """What one access moves at most."""
@@ -22,10 +22,13 @@ Terms = tuple[tuple[str, int], ...]
 
 
 class Packer:
-    """Packs the statements of one block. `multiples` are sizes that are known to be multiples of something wherever the block runs."""
+    """Packs the statements of one block. `multiples` are sizes that are known to be multiples of something wherever the block runs, `shared` is memory of the
+    block that is read, or written, beside the tensors, which are left alone unless `tensors`."""
 
-    def __init__(self, lo: Lowering, multiples: Mapping[Atom, int]) -> None:
+    def __init__(self, lo: Lowering, multiples: Mapping[Atom, int], shared: Mapping[str, DType] | None = None, writes: str = "",
+                 tensors: bool = True) -> None:
         self.lo, self.e = lo, lo.e
+        self.shared, self.writes, self.tensors = shared or {}, writes, tensors
         self.twos = {a.name: _twos(n) for a, n in multiples.items() if isinstance(a, form.Ref)}
         self.asked: dict[str, int] = {}
         self.begins: dict[str, int] = {}
@@ -53,18 +56,20 @@ class Packer:
 
     def _loaded(self, s: form.Stmt) -> tuple[str, form.Expr] | None:
         """The operand or buffer and the index that a statement loads."""
-        if isinstance(s, form.Let) and isinstance(s.value, form.Load) and s.value.buffer in self.lo.used and s.value.buffer not in self.lo.written:
-            return s.value.buffer, s.value.index
+        if isinstance(s, form.Let) and isinstance(s.value, form.Load):
+            own = self.tensors and s.value.buffer in self.lo.used and s.value.buffer not in self.lo.written
+            if own or (s.value.buffer in self.shared and s.value.buffer != self.writes):
+                return s.value.buffer, s.value.index
         return None
 
     def _stored(self, s: form.Stmt) -> tuple[str, form.Expr] | None:
-        if isinstance(s, form.Store) and s.buffer in self.lo.written and s.value.dtype is s.memory.compute:
+        if isinstance(s, form.Store) and (s.buffer == self.writes or (self.tensors and s.buffer in self.lo.written)) and s.value.dtype is s.memory.compute:
             return s.buffer, s.index
         return None
 
     def _stretches(self, buffer: str, terms: Terms, found: dict[int, int]) -> list[list[int]]:
         """The stretches of a group that move at once: the statements of their elements in order."""
-        bytes_ = self.lo.op.tensors[buffer].dtype.bytes
+        bytes_ = (self.shared.get(buffer) or self.lo.op.tensors[buffer].dtype).bytes
         out: list[list[int]] = []
         left = set(found)
         size = BYTES // bytes_
@@ -74,7 +79,8 @@ class Packer:
                 for c in starts:
                     out.append([found[c + k] for k in range(size)])
                     left.difference_update(range(c, c + size))
-                self.begins[buffer] = max(self.begins.get(buffer, 1), size * bytes_)
+                if buffer not in self.shared:
+                    self.begins[buffer] = max(self.begins.get(buffer, 1), size * bytes_)
             size //= 2
         return out
 
@@ -117,6 +123,8 @@ class Packer:
 
     def _inner(self, buffer: str) -> str:
         """The last axis of a tensor whose size is not a number: what is asked to be a multiple."""
+        if buffer in self.shared:
+            return ""
         t = self.lo.op.tensors[buffer]
         for k in reversed(range(len(t.shape))):
             n = extent(self.lo, t, k)

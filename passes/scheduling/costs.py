@@ -1,9 +1,10 @@
 """What evaluating an expression costs, in units of about one vectorised addition, and whether it may be evaluated unasked."""
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from math import inf, prod
+from typing import TYPE_CHECKING
 
 from pipelink_ir.ir.functions import REDUCTIONS
 from pipelink_ir.ir.nodes import Apply, Expr, Read, Reduce
@@ -11,6 +12,9 @@ from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import children, reads_in
 from pipelink_ir.passes.scheduling.counts import guess, ranges_of, terms, unrolled
 from pipelink_ir.passes.scheduling.risks import power_may_fail
+
+if TYPE_CHECKING:
+    from pipelink_ir.passes.scheduling.tiles import Tiled
 
 _COST = {"/": 3.0, "sqrt": 4.0, "rsqrt": 5.0, "exp": 10.0, "exp2": 10.0, "expm1": 15.0, "log": 10.0, "log2": 10.0, "log1p": 15.0,
          "logaddexp": 30.0, "pow": 25.0, "sin": 20.0, "cos": 20.0, "tan": 25.0, "tanh": 15.0, "sigmoid": 15.0, "erf": 20.0, "atan2": 30.0,
@@ -29,12 +33,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The default schedule of one operator: where each tensor lives (`operand`, `buffer`, `row`, `inline`), and the steps in order."""
+    """The default schedule of one operator: where each tensor lives (`operand`, `buffer`, `row`, `tile`, `inline`), and the steps in order."""
 
     place: dict[str, str]
     steps: tuple[Step, ...]
     roots: dict[str, str]
     """For each tensor that is kept a row at a time, the stored tensor of whose rows it is a part."""
+    tiles: Mapping[str, Tiled] = field(default_factory=dict)
+    """For each stored tensor whose kernel stages locals by tiles how it does."""
 
     def place_of(self, tensor: str) -> str:
         return self.place[tensor]
@@ -45,7 +51,7 @@ class Plan:
 
     def local(self, tensor: str) -> bool:
         """Whether the kernel that reads a tensor computes it itself: what it reads in turn is read by that kernel."""
-        return self.place[tensor] in ("inline", "row")
+        return self.place[tensor] in ("inline", "row", "tile")
 
 
 class Costs:

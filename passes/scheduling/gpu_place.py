@@ -1,23 +1,28 @@
-"""Where each local lives on a GPU: evaluated where it is read, or in memory.
+"""Where each local lives on a GPU: evaluated where it is read, by tiles in shared memory (`tiles.py`), or in memory.
 
 As in `place.py`, with other prices: a buffer goes through memory, a kernel more costs as much as some work on every element, and a loop that one thread runs
 alone is slow beside one that a block shares.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from math import prod
 
 from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.passes.scheduling.attention import heads
 from pipelink_ir.passes.scheduling.costs import Costs, Plan, looping
-from pipelink_ir.passes.scheduling.place import CONTEXTS, DEEPEST, Expanded, Planner, deepest, evaluations_in, extent
+from pipelink_ir.passes.scheduling.maps import tile_of, word_of
+from pipelink_ir.passes.scheduling.place import CONTEXTS, DEEPEST, Context, Expanded, Planner, deepest, evaluations_in, extent
 from pipelink_ir.passes.scheduling.products import product_of
 from pipelink_ir.passes.scheduling.shape import shape_of
+from pipelink_ir.passes.scheduling.tiles import tiled_of
 from pipelink_ir.passes.scheduling.wishes import Wishes, wishes_of
 
 LAUNCH = 200_000.0
 """Cost of one more kernel."""
+NEAR = 1.5
+"""Cost of reading an element from shared memory."""
 TRAFFIC = 40.0
 """Cost of writing an element; of tables that stay in the cache …"""
 CACHED = 8.0
@@ -34,11 +39,23 @@ ALONE = 4.0
 class GpuPlanner(Planner):
     """The planner with the prices of a GPU. `stored` are locals that have to lie in memory."""
 
-    def __init__(self, op: TypedOperator, stored: Iterable[str], wishes: Wishes) -> None:
+    def __init__(self, op: TypedOperator, stored: Iterable[str], wishes: Wishes, barred: frozenset[str] = frozenset()) -> None:
         super().__init__(op, frozenset(stored), wishes)
+        self.barred = barred
+        """Definitions whose kernels stage nothing."""
         self.ring = frozenset(n for g in op.order if g.recurrence for n in g.tensors)
         self.heads = heads(op)
         self.within = frozenset[str]().union(*self.heads.values())
+
+    def run(self) -> Plan:
+        """The plan. Whether tiles are possible is sure once it is known where everything lives that they are made of."""
+        plan = super().run()
+        final = {r: tiled_of(self.op, plan.inline, self.op.tensors[r], (s.tensor for s in way.stages), tile_of(self.wishes.maps(r, 1)[0]))
+                 for r, way in plan.tiles.items()}
+        failed = {r for r, way in final.items() if way is None}
+        if failed:
+            return GpuPlanner(self.op, self.copies, self.wishes, self.barred | failed).run()
+        return replace(plan, tiles={r: way for r, way in final.items() if way is not None})
 
     def hopeful(self, name: str) -> bool:
         """Whether a tensor may turn out to be evaluated where it is read."""
@@ -65,7 +82,10 @@ class GpuPlanner(Planner):
         """`inline` or `buffer`."""
         contexts = list(self.contexts.get(t.name, {}).values())
         asked = self.asked(t, contexts, fails)
-        if asked is not None:
+        if asked == "tile" and not self.tile(t, contexts):
+            self.wishes.refuse(t.name, "at", f"'%{t.name}' is not read at constant distances by one definition alone, with rims that shared memory holds",
+                               "write 'place = buffer', or leave the line out")
+        elif asked is not None:
             return asked
         if t.name in self.heads or t.name in self.within:
             return "buffer" if t.name in self.heads else "inline"
@@ -80,7 +100,30 @@ class GpuPlanner(Planner):
         inline = sum(cost * n * (ALONE if alone else 1.0) for n, alone in times)
         traffic = TRAFFIC if elements > TABLE else CACHED
         stored = elements * (cost + traffic) + sum(n for n, _ in times) * LOADED + LAUNCH
-        return "inline" if inline <= stored else "buffer"
+        if inline <= stored:
+            return "inline"
+        return "tile" if self.tile(t, contexts, lambda rim: rim * cost + sum(n for n, _ in times) * NEAR < stored) else "buffer"
+
+    def tile(self, t: Tensor, contexts: list[Context], pays: Callable[[float], bool] = lambda _: True) -> bool:
+        """Whether the one kernel that reads a local stages it by tiles; so noted if it does. `pays` is asked with how many places are computed."""
+        roots = {c.root for c in contexts}
+        root = self.op.tensors[next(iter(roots))] if len(roots) == 1 else None
+        if root is None or root.name in self.ring or root.name in self.barred or root.name in self.heads or t.name in self.within:
+            return False
+        wish = self.wishes.maps(root.name, 1)[0]
+        if wish is not None and word_of(wish) != "tile":
+            return False
+        members = [t.name, *(n for n, r in self.staged.items() if r == root.name)]
+        found = tiled_of(self.op, lambda n: self.place[n] == "inline", root, members, tile_of(wish))
+        if found is None:
+            return False
+        whole = prod(extent(root, k) for k in found.whole)
+        keep = next(s.keep for s in found.stages if s.tensor == t.name)
+        if wish is None and not pays(prod(extent(root, k) for k in range(len(root.shape))) / whole * keep * found.rim(t.name)):
+            return False
+        self.tiles[root.name] = found
+        self.staged[t.name] = root.name
+        return True
 
 
 def gpu_plan(op: TypedOperator, stored: Iterable[str], wishes: Wishes | None = None) -> Plan:

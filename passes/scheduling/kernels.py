@@ -25,12 +25,13 @@ from pipelink_ir.passes.scheduling.shape import Shape, shape_of
 from pipelink_ir.passes.scheduling.steps import distributed
 from pipelink_ir.passes.scheduling.streams import Streamed, Turning, streamed_of
 from pipelink_ir.passes.scheduling.tensor_cores import TensorCores, tensor_cores_of
+from pipelink_ir.passes.scheduling.tiles import Tiled
 from pipelink_ir.passes.scheduling.turns import Turn, turn_of
 from pipelink_ir.passes.scheduling.windows import Window, window_of
 from pipelink_ir.passes.scheduling.wishes import Wishes, wishes_of
 
 Job = tuple[Tensor, Piece]
-Way = Attention | Streamed | Turning | TensorCores | Product | Turn | Window | Shape | Group
+Way = Tiled | Attention | Streamed | Turning | TensorCores | Product | Turn | Window | Shape | Group
 """What was decided of a kernel; a `Group` is a recurrence, which runs in order."""
 
 
@@ -45,6 +46,8 @@ class Site:
     chosen: Mapping[str, int] = field(default_factory=dict)
     arch: Arch | None = None
     """What is compiled for, if that is known."""
+    tiled: Tiled | None = None
+    """How the kernel stages locals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,10 @@ class Kind:
 
 def _attention(s: Site) -> Way | None:
     return None if s.chosen else attention_of(s.op, s.local, s.tensor, s.piece, s.arch)
+
+
+def _tile(s: Site) -> Way | None:
+    return s.tiled
 
 
 def _stream(s: Site) -> Way | None:
@@ -90,6 +97,7 @@ def _grid(s: Site) -> Way | None:
 
 
 KINDS: tuple[Kind, ...] = (
+    Kind("tile", _tile),
     Kind("attention", _attention),
     Kind("wgmma", _stream),
     Kind("mma", _mma),
@@ -185,7 +193,7 @@ def _pieces(op: TypedOperator, plan: Plan, t: Tensor, arch: Arch | None, wishes:
     out: list[KernelPlan] = []
     maps = wishes.maps(t.name, len(jobs))
     for k, (piece, chosen) in enumerate(jobs):
-        kind, way = way_of(Site(op, plan.local, t, piece, chosen, arch), maps[k], wishes)
+        kind, way = way_of(Site(op, plan.local, t, piece, chosen, arch, plan.tiles.get(t.name)), maps[k], wishes)
         out += _with_other(KernelPlan(t.name if len(jobs) == 1 else f"{t.name}.{k}", kind.word, way, ((t, piece),), chosen))
     return out
 

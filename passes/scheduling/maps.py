@@ -5,6 +5,7 @@ from pipelink_ir.ir import contracts
 from pipelink_ir.ir.nodes import Apply, Expr, IntLit, Name, Value
 from pipelink_ir.ir.typed import Group, Piece
 from pipelink_ir.passes.scheduling.shape import Shape
+from pipelink_ir.passes.scheduling.tiles import Tiled
 from pipelink_ir.passes.scheduling.wishes import index_text
 
 
@@ -12,6 +13,8 @@ def map_value(word: str, way: object, piece: Piece | None) -> Expr:
     """The value that stands for a way. An axis without a name that can be written is called by its number."""
     if isinstance(way, Shape) and way.kind == "block" and piece is not None:
         return Apply("block", tuple(_axis(piece, k) for k in way.axes))
+    if isinstance(way, Tiled):
+        return Apply("tile", tuple(IntLit(n) for n in way.tile))
     return Name(word)
 
 
@@ -24,6 +27,15 @@ def scan_value(group: Group, piece: Piece) -> Expr:
 def _axis(piece: Piece, k: int) -> Expr:
     name = piece.axes[k].index
     return Name(name) if index_text(name) else IntLit(k)
+
+
+def tile_of(value: Value | None) -> tuple[int, int] | None:
+    """The rows and columns of a tile that are written."""
+    if isinstance(value, Apply) and value.fn == "tile" and len(value.args) == 2:
+        rows, columns = value.args
+        if isinstance(rows, IntLit) and isinstance(columns, IntLit) and rows.value > 0 and columns.value > 0:
+            return rows.value, columns.value
+    return None
 
 
 def word_of(value: Value) -> str | None:

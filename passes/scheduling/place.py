@@ -17,6 +17,7 @@ from pipelink_ir.passes.scheduling.costs import STORED, Costs, Plan, looping
 from pipelink_ir.passes.scheduling.counts import GUESS, count, guess, known, names, ranges_of, unrolled
 from pipelink_ir.passes.scheduling.risks import may_fail
 from pipelink_ir.passes.scheduling.steps import steps
+from pipelink_ir.passes.scheduling.tiles import Tiled
 from pipelink_ir.passes.scheduling.wishes import Wishes, wishes_of
 
 DEEPEST = 40
@@ -52,6 +53,9 @@ class Planner:
     place: dict[str, str] = field(default_factory=dict)
     contexts: dict[str, dict[tuple[str, tuple[int, ...]], Context]] = field(default_factory=dict)
     roots: dict[str, str] = field(default_factory=dict)
+    tiles: dict[str, Tiled] = field(default_factory=dict)
+    staged: dict[str, str] = field(default_factory=dict)
+    """For each local that a block keeps a tile of, the stored tensor that the tile is one of."""
 
     def run(self) -> Plan:
         for t in self.op.tensors.values():
@@ -68,7 +72,7 @@ class Planner:
                 if t.kind == "local" and name not in ring and name not in self.copies:
                     self.place[name] = self.best(t, costs, name in fails)
                 self._spread(t)
-        return Plan(self.place, steps(self.op, self.place, self.wishes), self.roots)
+        return Plan(self.place, steps(self.op, self.place, self.wishes, self.tiles), self.roots, self.tiles)
 
     # ------------------------------------------------------------------------------------------------------------------ costs
 
@@ -152,8 +156,8 @@ class Planner:
             around = list(self.contexts.get(t.name, {}).values())
         else:
             extents = tuple(extent(t, k) for k in range(rank))
-            root = self.roots.get(t.name, t.name)
-            outer = len(self.op.tensors[root].shape) - 1 if root != t.name else self.outer(t)
+            root = self.staged.get(t.name) or self.roots.get(t.name, t.name)
+            outer = rank if t.name in self.staged else len(self.op.tensors[root].shape) - 1 if root != t.name else self.outer(t)
             keys = tuple(hash((root if k < outer else t.name, k)) for k in range(rank))
             around = [Context(extents, outer, tuple(frozenset((k,)) for k in range(rank)), 0, keys, root)]
         for piece in t.pieces:

@@ -78,6 +78,9 @@ def _settings(t: Tensor, op: TypedOperator, plan: Plan, kernels: Kernels, others
     if t.kind == "local":
         place = plan.place[t.name]
         out.append(Setting("place", Name("shared" if place == "inline" and _shared(t, op, plan, kernels) else place)))
+        tile = next((r for r, way in plan.tiles.items() if any(s.tensor == t.name for s in way.stages)), None)
+        if tile is not None:
+            out[-1:] = [Setting("place", Name("shared")), Setting("at", Read(tile))]
         if place == "row":
             reader = op.tensors[plan.roots[t.name]]
             out.append(Setting("at", Name(reader.pieces[0].axes[len(reader.shape) - 2].index)))

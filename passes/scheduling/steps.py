@@ -1,7 +1,7 @@
 """What is computed in one go: stored tensors over one box share a kernel where each reads the others at its own place at most."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from pipelink_ir.ir.nodes import Apply, Expr, Range
@@ -24,13 +24,13 @@ class _Draft:
     joins: bool
 
 
-def steps(op: TypedOperator, place: Mapping[str, str], wishes: Wishes) -> tuple[Step, ...]:
-    """The steps of an operator, each tensor in the earliest one that it may join, or beside the one that is written."""
+def steps(op: TypedOperator, place: Mapping[str, str], wishes: Wishes, alone: Container[str] = ()) -> tuple[Step, ...]:
+    """The steps of an operator, each tensor in the earliest one that it may join, or beside the one that is written; `alone` have steps of their own."""
     drafts: list[_Draft] = []
     where: dict[str, int] = {}
 
     def inline(name: str) -> bool:
-        return place[name] in ("inline", "row")
+        return place[name] in ("inline", "row", "tile")
 
     for group in op.order:
         stored = [op.tensors[n] for n in group.tensors if place[n] == "buffer"]
@@ -43,7 +43,7 @@ def steps(op: TypedOperator, place: Mapping[str, str], wishes: Wishes) -> tuple[
             where.update({t.name: len(drafts) - 1 for t in stored})
             continue
         t = stored[0]
-        own = _Draft([t], False, any(heavy(op, inline, p) for p in t.pieces), any(f.joined for f in found))
+        own = _Draft([t], False, any(heavy(op, inline, p) for p in t.pieces), t.name in alone or any(f.joined for f in found))
         fits = [i for i in range(first, len(drafts)) if _joins(drafts[i], own, found)]
         at = wishes.step(t.name, where, fits, len(drafts))
         if at == len(drafts):

@@ -49,6 +49,8 @@ class Wishes:
         word = self.asked.word(tensor, "place")
         if word is None or word not in PLACES[self.target]:
             return None
+        if word == "shared" and self.target == "cuda" and self.asked.of(tensor, "at") is not None:
+            return "tile"
         found = PLACES[self.target][word]
         if found is None:
             self.refuse(tensor, "place", f"there is no place '{word}' on the target '{self.target}'",

@@ -1,0 +1,477 @@
+"""Chains of stencils on a GPU: a block computes a tile of the last one, and what that reads of the others, a tile and its rims, in shared memory.
+
+    block for tile in … {
+      thread: %once for the tile and 4 places around it into shared memory     barrier
+      thread: %twice for the tile and 2 places around it                       barrier
+      thread: %y for the tile
+    }
+
+A local can be had so if all that read it belong to one kernel and read it at constant distances along two axes of its result. What lies outside of the local
+is answered by its border while it is staged, so that readers ask for no border: a place beside the tile that a border answers with is in the tile as well.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name, Range, Read, Reduce
+from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
+from pipelink_ir.ir.walk import children
+from pipelink_ir.passes.scheduling.costs import STORED, Costs, heavy
+from pipelink_ir.passes.scheduling.counts import bounds, count, known, ranges_of
+from pipelink_ir.passes.scheduling.products import product_of
+from pipelink_ir.passes.scheduling.shape import long_reductions
+from pipelink_ir.passes.scheduling.uses import uses_of
+
+SHARED = 48 << 10
+"""Bytes of shared memory that every device has for a block."""
+MULTIPROCESSOR = 160 << 10
+"""Bytes that the blocks of a multiprocessor share, about."""
+MULTIPROCESSORS = 128
+"""How many there are, about."""
+BUSY = 512
+"""So many threads keep a multiprocessor busy."""
+THREADS = 128
+WHOLE = 8
+"""So many channels at most are computed together."""
+WORK = 6000.0
+"""Cost of what is written out for one thread at most."""
+DOWN, ACROSS, ALL = -1, -2, -3
+"""What an axis of a local is: the tile's rows or columns, or one that is kept whole; numbers from 0 on are axes of the result that have a block each."""
+_MIRRORED = ("reflect", "reflect101")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A local in shared memory. `low`, `high`: how many rows and columns beside the tile are read; `more` are computed beyond that, to make whole runs."""
+
+    tensor: str
+    axes: tuple[int, ...]
+    low: tuple[int, int]
+    high: tuple[int, int]
+    more: tuple[int, int]
+    alone: bool
+    """Whether a thread computes its places one by one, since each takes a loop."""
+    keep: int
+    """Elements of each place."""
+
+    def size(self, tile: tuple[int, int]) -> tuple[int, int]:
+        """Rows and columns that it has for a tile."""
+        rows, columns = (n + a + b + c for n, a, b, c in zip(tile, self.low, self.high, self.more, strict=True))
+        return rows, columns
+
+    def pitch(self, tile: tuple[int, int]) -> int:
+        """Elements from one row to the next: each begins at a multiple of 16 bytes."""
+        return -(-self.size(tile)[1] * self.keep // 16) * 16
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A read through a border while a stage (by number, the result is the last) is computed: axis `k` of a tensor, from `low` to `high` places away from the
+    place along an axis of the tile."""
+
+    stage: int
+    tensor: str
+    k: int
+    along: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tiled:
+    """The tile of a block. `down` (-1: there is none) and `across` are axes of the result, `whole` are computed whole by each thread; a thread computes `run`
+    places at a time."""
+
+    down: int
+    across: int
+    whole: tuple[int, ...]
+    tile: tuple[int, int]
+    run: tuple[int, int]
+    stages: tuple[Stage, ...]
+    asks: tuple[Ask, ...]
+    alone: bool
+
+    def rim(self, tensor: str) -> float:
+        """How many places of a local are computed for each place of the tile."""
+        s = next(s for s in self.stages if s.tensor == tensor)
+        return prod(s.size(self.tile)) / prod(self.tile)
+
+    def around(self) -> float:
+        """How much of an operand is read for each place of the tile."""
+        low, high = [0, 0], [0, 0]
+        for a in self.asks:
+            axis = 0 if a.along == DOWN else 1
+            s = self.stages[a.stage] if a.stage < len(self.stages) else None
+            low[axis] = max(low[axis], (s.low[axis] if s else 0) - a.low)
+            high[axis] = max(high[axis], (s.high[axis] if s else 0) + a.high)
+        return prod(n + a + b for n, a, b in zip(self.tile, low, high, strict=True)) / prod(self.tile)
+
+
+# --------------------------------------------------------------------------------------------------------------------- reads
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """An index: low..high places from the place along an axis of the result, or constants."""
+
+    axis: int | None
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    tensor: str
+    at: tuple[At | None, ...]
+    access: tuple[str, ...]
+
+
+class _Declined(Exception):
+    """This is no chain of stencils."""
+
+
+class _Reads:
+    """What evaluating a value reads, through locals that are evaluated where they are read."""
+
+    def __init__(self, op: TypedOperator, inline: Callable[[str], bool], root: Piece) -> None:
+        self.op, self.inline, self.root = op, inline, root
+        self.found: dict[_Seen, None] = {}
+
+    def of(self, piece: Piece, env: Mapping[str, At | None]) -> list[_Seen]:
+        self.found = {}
+        self._walk(piece.value, env)
+        return list(self.found)
+
+    def _walk(self, x: Expr, env: Mapping[str, At | None]) -> None:
+        if isinstance(x, Reduce):
+            inner = dict(env)
+            for r in ranges_of(x):
+                for c in children(r):
+                    self._walk(c, inner)
+                b = bounds(r)
+                inner[r.index] = None if b is None else At(None, b[0], max(b[0], b[1] - 1))
+            for part in (x.where, x.body):
+                if part is not None:
+                    self._walk(part, inner)
+            if x.rank is not None:
+                self._walk(x.rank, env)
+            return
+        if isinstance(x, Read):
+            self._read(x, env)
+        for c in children(x):
+            self._walk(c, env)
+
+    def _read(self, x: Read, env: Mapping[str, At | None]) -> None:
+        t, access = self.op.tensors[x.tensor], x.access or ("inside",) * len(x.indices)
+        seen = _Seen(x.tensor, tuple(_index(i, env) for i in x.indices), access)
+        if seen in self.found:
+            return
+        self.found[seen] = None
+        if self.inline(x.tensor):
+            if len(t.pieces) != 1 or t.pieces[0].holes:
+                raise _Declined
+            at = [self._mapped(t, k, i, word) for k, (i, word) in enumerate(zip(seen.at, access, strict=True))]
+            self._walk(t.pieces[0].value, {a.index: i for a, i in zip(t.pieces[0].axes, at, strict=True)})
+
+    def _mapped(self, t: Tensor, k: int, at: At | None, word: str) -> At | None:
+        """Where a local is evaluated that is read through a border."""
+        border = t.border[k]
+        if word != "border" or border is None or at is None:
+            return at
+        if at.axis is None or not same_box(t, k, self.root.axes[at.axis]) or border.mode == "wrap":
+            return None
+        if border.mode in _MIRRORED:
+            most = max(-at.low, at.high, 0)
+            return At(at.axis, -most, most)
+        return At(at.axis, min(at.low, 0), max(at.high, 0))
+
+
+def _index(x: Expr, env: Mapping[str, At | None]) -> At | None:
+    if isinstance(x, IntLit):
+        return At(None, x.value, x.value)
+    if isinstance(x, Name):
+        return env.get(x.name)
+    if isinstance(x, Cast) and x.implicit:
+        return _index(x.arg, env)
+    if isinstance(x, Apply) and x.fn in ("+", "-", "*") and len(x.args) == 2:
+        a, b = (_index(y, env) for y in x.args)
+        if a is None or b is None:
+            return None
+        if x.fn == "*":
+            return _times(a, b)
+        return _plus(a, b if x.fn == "+" else _negative(b))
+    if isinstance(x, Apply) and x.fn == "neg":
+        a = _index(x.args[0], env)
+        return None if a is None else _plus(At(None, 0, 0), _negative(a))
+    return None
+
+
+def _negative(a: At) -> At | None:
+    return At(None, -a.high, -a.low) if a.axis is None else None
+
+
+def _plus(a: At, b: At | None) -> At | None:
+    if b is None or (a.axis is not None and b.axis is not None):
+        return None
+    return At(a.axis if b.axis is None else b.axis, a.low + b.low, a.high + b.high)
+
+
+def _times(a: At, b: At) -> At | None:
+    if a.axis is not None or b.axis is not None:
+        return None
+    ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
+    return At(None, min(ends), max(ends))
+
+
+def same_box(t: Tensor, k: int, axis: Range) -> bool:
+    """Whether axis `k` of a tensor has the places of an axis of the result."""
+    low = axis.lo
+    return t.shape[k][1] == axis.hi and (t.shape[k][0] == low or known(t.shape[k][0]) == known(low) is not None)
+
+
+# --------------------------------------------------------------------------------------------------------------------- finding
+
+
+def tiled_of(op: TypedOperator, inline: Callable[[str], bool], root: Tensor, members: Iterable[str], asked: tuple[int, int] | None = None) -> Tiled | None:
+    """How the kernel of `root` stages some locals; None if it cannot. `inline` are the locals that are evaluated where they are read."""
+    names = frozenset(members)
+    try:
+        return _Finder(op, inline, root, [op.tensors[n] for g in op.order for n in g.tensors if n in names]).run(asked)
+    except _Declined:
+        return None
+
+
+def _ask(condition: bool) -> None:
+    if not condition:
+        raise _Declined
+
+
+class _Finder:
+    def __init__(self, op: TypedOperator, inline: Callable[[str], bool], root: Tensor, members: list[Tensor]) -> None:
+        self.op, self.inline, self.root, self.members = op, inline, root, members
+        self.names = {m.name for m in members}
+        _ask(len(root.pieces) == 1 and not root.pieces[0].holes and bool(root.pieces[0].axes))
+        self.piece = root.pieces[0]
+        self.axes: dict[str, tuple[int, ...]] = {}
+        """For each local and each of its axes the axis of the result, or `ALL`."""
+
+    def local(self, name: str) -> bool:
+        return name in self.names or self.inline(name)
+
+    def run(self, asked: tuple[int, int] | None) -> Tiled:
+        _ask(all(len(t.pieces) == 1 and not t.pieces[0].holes and all(map(_plain_box, range(len(t.shape)), [t] * len(t.shape))) for t in self.members))
+        jobs = [*self.members, self.root]
+        _ask(not any(product_of(self.op, self.local, t.pieces[0]) for t in jobs))
+        _ask(not long_reductions(self.op, self.local, self.piece))
+        found = uses_of(self.piece, self.op.tensors, self.local)
+        _ask(not found.joined)
+        reads = self._reads(jobs)
+        self._full(reads, found.borders.keys())
+        moved = {i.axis for seen in reads.values() for s in seen if s.tensor in self.names for i in s.at
+                 if i is not None and i.axis is not None and (i.low or i.high)}
+        down, across, whole = self._layout(moved)
+        costs = [self._cost(t) for t in jobs]
+        alone = [heavy(self.op, self.inline, t.pieces[0]) for t in jobs]
+        return self._sized(Tiled(down, across, whole, (1, 1), (1, 1), (), (), alone[-1]), reads, costs, alone, asked)
+
+    # ------------------------------------------------------------------------------------------------------------------ layout
+
+    def _reads(self, jobs: list[Tensor]) -> dict[str, list[_Seen]]:
+        """What each stage reads, readers before what they read."""
+        out: dict[str, list[_Seen]] = {}
+        look = _Reads(self.op, self.inline, self.piece)
+        for t in reversed(jobs):
+            piece = t.pieces[0]
+            if t is self.root:
+                env: dict[str, At | None] = {a.index: At(k, 0, 0) for k, a in enumerate(piece.axes)}
+            else:
+                _ask(t.name in self.axes)
+                env = {a.index: At(k, 0, 0) if k >= 0 else _all(a) for a, k in zip(piece.axes, self.axes[t.name], strict=True)}
+            out[t.name] = look.of(piece, env)
+            for s in out[t.name]:
+                if s.tensor in self.names:
+                    self._role(self.op.tensors[s.tensor], s)
+        return out
+
+    def _role(self, t: Tensor, s: _Seen) -> None:
+        axes = []
+        for k, (i, word) in enumerate(zip(s.at, s.access, strict=True)):
+            if i is None:
+                raise _Declined
+            axes.append(ALL if i.axis is None else i.axis)
+            if i.axis is None:
+                n = count(t.pieces[0].axes[k])
+                _ask(n is not None and 1 <= n <= WHOLE and word != "border")
+        _ask(self.axes.setdefault(t.name, tuple(axes)) == tuple(axes))
+
+    def _full(self, reads: dict[str, list[_Seen]], always: Iterable[tuple[str, int]]) -> None:
+        """Nothing may be read through a border from an axis that may have no places, unless that is looked at before anything else."""
+        sure = set(always)
+        for seen in reads.values():
+            for s in seen:
+                t = self.op.tensors[s.tensor]
+                for k, word in enumerate(s.access):
+                    if word == "border" and t.border[k] is not None and (s.tensor, k) not in sure:
+                        n = count(Range("", *t.shape[k]))
+                        _ask((n is not None and n > 0) or any(same_box(t, k, a) for a in self.piece.axes))
+
+    def _layout(self, moved: set[int]) -> tuple[int, int, tuple[int, ...]]:
+        """The axes of the tile, and those that a thread computes whole."""
+        _ask(0 < len(moved) <= 2)
+        sizes = [count(a) for a in self.piece.axes]
+        first = min(moved)
+        whole = tuple(k for k, n in enumerate(sizes) if k > first and k not in moved and n is not None and 1 <= n <= WHOLE)
+        _ask(prod(sizes[k] or 1 for k in whole) <= WHOLE)
+        behind = [k for k in range(max(moved) + 1, len(sizes)) if k not in whole]
+        if behind and len(moved) == 1:
+            across, down = behind[-1], first
+        else:
+            # Channels of an unknown number have blocks of their own; many of them would be read and written far apart.
+            _ask(all(sizes[k] is None for k in behind))
+            across = max(moved)
+            before = [k for k in range(across) if k not in whole and sizes[k] != 1]
+            down = first if len(moved) == 2 else before[-1] if before else -1
+        for t in self.members:
+            own = self.axes[t.name]
+            _ask(all(own.count(k) == 1 for k in (down, across) if k >= 0))
+            for k, axis in enumerate(own):
+                if axis == ALL:
+                    continue
+                if axis in whole:
+                    n = count(t.pieces[0].axes[k])
+                    _ask(n is not None and 1 <= n <= WHOLE)
+                elif axis not in (down, across):
+                    _ask(same_box(t, k, self.piece.axes[axis]))
+        return down, across, whole
+
+    def _cost(self, t: Tensor) -> float:
+        memo: dict[str, float] = {}
+
+        def of(name: str) -> float:
+            if not self.inline(name):
+                return STORED
+            if name not in memo:
+                memo[name] = STORED
+                memo[name] = sum(costs.of(p.value) for p in self.op.tensors[name].pieces)
+            return memo[name]
+
+        costs = Costs(self.op, of)
+        return costs.of(t.pieces[0].value)
+
+    # ------------------------------------------------------------------------------------------------------------------- sizes
+
+    def _sized(self, w: Tiled, reads: dict[str, list[_Seen]], costs: list[float], alone: list[bool], asked: tuple[int, int] | None) -> Tiled:
+        """The tile that takes least time."""
+        keep = prod(count(self.piece.axes[k]) or 1 for k in w.whole)
+        run = (4 if w.down >= 0 else 1, 4)
+        while prod(run) > 1 and max(costs) * keep * prod(run) > WORK:
+            run = (run[0] // 2, run[1]) if run[0] > 1 else (1, run[1] // 2)
+        w = self._staged(replace(w, run=run), reads, alone)
+        most = max((n for s in w.stages for n in (*s.low, *s.high)), default=0)
+        sizes = (asked,) if asked is not None else ((r, c) for r in ((8, 16, 32, 64) if w.down >= 0 else (1,)) for c in (32, 64, 128, 256))
+        best: tuple[float, Tiled] | None = None
+        for tile in sizes:
+            if tile[1] % w.run[1] or tile[0] % w.run[0] or (w.down < 0) is not (tile[0] == 1) or (tile[1] < most or (w.down >= 0 and tile[0] < most)):
+                continue
+            bytes_ = sum(s.size(tile)[0] * s.pitch(tile) * self.op.tensors[s.tensor].dtype.bytes for s in w.stages)
+            if bytes_ > SHARED:
+                continue
+            time = self._time(replace(w, tile=tile), costs, bytes_, keep)
+            if best is None or time < best[0]:
+                best = time, replace(w, tile=tile)
+        if best is None:
+            raise _Declined
+        return best[1]
+
+    def _time(self, w: Tiled, costs: list[float], bytes_: int, keep: int) -> float:
+        """About how long a place takes: rounds of all threads, fewer threads than keep a multiprocessor busy, places of the tile outside of the result."""
+        work = 0.0
+        for s, cost in zip(w.stages, costs, strict=False):
+            run = (1, 1) if s.alone else w.run
+            rows, columns = s.size(w.tile)
+            work += -(-(rows // run[0] * (columns // run[1])) // THREADS) * prod(run) * cost * s.keep
+        run = (1, 1) if w.alone else w.run
+        work += -(-(w.tile[0] // run[0] * (w.tile[1] // run[1])) // THREADS) * prod(run) * costs[-1] * keep
+        resident = min(2048, max(1, MULTIPROCESSOR // (bytes_ + 1024)) * THREADS)
+        used, blocks = 1.0, 1.0
+        for k, n in ((w.down, w.tile[0]), (w.across, w.tile[1])):
+            size = count(self.piece.axes[k]) if k >= 0 else 1
+            if size is None:
+                blocks = float(MULTIPROCESSORS)
+                continue
+            parts = -(-size // n)
+            used, blocks = used * max(1, size) / max(1, parts * n), blocks * parts
+        for k, a in enumerate(self.piece.axes):
+            if k not in (w.down, w.across, *w.whole):
+                n_ = count(a)
+                blocks *= MULTIPROCESSORS if n_ is None else n_
+        return (work * THREADS / prod(w.tile) + 1.0) / used * max(1.0, BUSY / resident) * max(1.0, MULTIPROCESSORS / max(1.0, blocks))
+
+    def _staged(self, w: Tiled, reads: dict[str, list[_Seen]], alone: list[bool]) -> Tiled:
+        """The rims of all locals and the borders that are asked for."""
+        place = {w.down: 0, w.across: 1}
+        numbers = {t.name: k for k, t in enumerate((*self.members, self.root))}
+        need: dict[str, tuple[list[int], list[int]]] = {t.name: ([0, 0], [0, 0]) for t in self.members}
+        has: dict[str, list[int]] = {t.name: [0, 0] for t in self.members}
+        asks: dict[Ask, None] = {}
+        stages: list[Stage] = []
+        for name, seen in reads.items():
+            low, high = need.get(name, ([0, 0], [0, 0]))
+            wide = [0, 0]
+            t = self.op.tensors[name]
+            if name in self.names:
+                self._mirrored(t, low, high, w, reads)
+                own_run = (1, 1) if alone[numbers[name]] else w.run
+                wide = [max(high[a], has[name][a]) for a in (0, 1)]
+                for a in (0, 1):
+                    if (w.down, w.across)[a] >= 0:
+                        # Tiles are whole runs.
+                        wide[a] += -(low[a] + wide[a]) % own_run[a]
+                axes = tuple(DOWN if k == w.down else ACROSS if k == w.across else ALL if k in w.whole else k for k in self.axes[name])
+                keep = prod(count(t.pieces[0].axes[j]) or 1 for j, k in enumerate(axes) if k == ALL)
+                stages.append(Stage(name, axes, (low[0], low[1]), (high[0], high[1]), (wide[0] - high[0], wide[1] - high[1]), alone[numbers[name]], keep))
+            for s in seen:
+                for k, (i, word) in enumerate(zip(s.at, s.access, strict=True)):
+                    if i is None or i.axis not in place:
+                        continue
+                    a = place[i.axis]
+                    if s.tensor in self.names:
+                        lows, highs = need[s.tensor]
+                        lows[a], highs[a] = max(lows[a], low[a] - i.low), max(highs[a], high[a] + i.high)
+                        has[s.tensor][a] = max(has[s.tensor][a], wide[a] + i.high)
+                    elif word == "border" and self.op.tensors[s.tensor].border[k] is not None:
+                        asks[Ask(numbers[name], s.tensor, k, (DOWN, ACROSS)[a], i.low, i.high)] = None
+        return replace(w, stages=tuple(sorted(stages, key=lambda s: numbers[s.tensor])), asks=tuple(asks))
+
+    def _mirrored(self, t: Tensor, low: list[int], high: list[int], w: Tiled, reads: dict[str, list[_Seen]]) -> None:
+        """Borders that the tile can answer: the result has the places of the local, and what a mirror shows is there."""
+        for k, axis in enumerate(self.axes[t.name]):
+            asked = any(s.tensor == t.name and s.access[k] == "border" for seen in reads.values() for s in seen)
+            border = t.border[k]
+            if not asked or border is None:
+                continue
+            if axis not in (w.down, w.across) or border.mode == "wrap" or not same_box(t, k, self.piece.axes[axis]):
+                raise _Declined
+            if border.mode in _MIRRORED:
+                a = 0 if axis == w.down else 1
+                low[a] = high[a] = max(low[a], high[a])
+
+
+def _plain_box(k: int, t: Tensor) -> bool:
+    """Whether the piece of a local is the local, along one axis."""
+    a = t.pieces[0].axes[k]
+    return a.hi == t.shape[k][1] and (a.lo == t.shape[k][0] or known(a.lo) == known(t.shape[k][0]) is not None)
+
+
+def _all(a: Range) -> At | None:
+    b = bounds(a)
+    return None if b is None else At(None, b[0], max(b[0], b[1] - 1))
+
+
+def wholes(t: Tensor, s: Stage) -> Iterator[tuple[int, int]]:
+    """The axes of a local that are kept whole, and how many places each has."""
+    for k, axis in enumerate(s.axes):
+        if axis == ALL:
+            yield k, count(t.pieces[0].axes[k]) or 0
