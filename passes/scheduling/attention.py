@@ -23,7 +23,7 @@ from pipelink_ir.ir.dtypes import DTYPES, DType
 from pipelink_ir.ir.nodes import Apply, Cast, FloatLit, IntLit, Name, Read, Reduce
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
-from pipelink_ir.ir.walk import walk
+from pipelink_ir.ir.walk import deep, reads_in, walk
 from pipelink_ir.passes.scheduling.asked import asked
 from pipelink_ir.passes.scheduling.conditions import Condition, NoBound, conditions
 from pipelink_ir.passes.scheduling.counts import count, ranges_of
@@ -132,13 +132,14 @@ def attention_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor
 
 def examined(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, piece: Piece, arch: Arch | None = None) -> Attention | str | None:
     """The same, with the reason where it is attention without a kernel."""
-    found = _Search(op, local, piece).run() if len(tensor.pieces) == 1 and not piece.holes else None
-    if found is None:
-        return None
-    try:
-        return _way(op, local, piece, found, arch)
-    except _Declined as e:
-        return str(e)
+    with deep():
+        found = _Search(op, local, piece).run() if len(tensor.pieces) == 1 and not piece.holes else None
+        if found is None:
+            return None
+        try:
+            return _way(op, local, piece, found, arch)
+        except _Declined as e:
+            return str(e)
 
 
 @lru_cache(maxsize=256)
@@ -151,10 +152,16 @@ def _heads(key: _Same) -> Mapping[str, frozenset[str]]:
         if t.name in covered or wishes.word(t.name, "place") == "inline":
             continue
         found = attention_of(op, lambda n: n in free and wishes.word(n, "place") in (None, "inline"), t, t.pieces[0])
-        if found is not None:
+        if found is not None and not _shown(op, t, found.found.inside):
             out[t.name] = found.found.inside
             covered |= found.found.inside
     return {n: inside for n, inside in out.items() if n not in covered}
+
+
+def _shown(op: TypedOperator, head: Tensor, inside: frozenset[str]) -> bool:
+    """Whether something else reads weights or scores: then they are in memory anyway."""
+    wide = {n for n in inside if len(op.tensors[n].shape) >= len(head.shape)}
+    return any(r.tensor in wide for t in op.tensors.values() if t.name != head.name and t.name not in inside for p in t.pieces for r in reads_in(p.value))
 
 
 def _free(op: TypedOperator) -> frozenset[str]:
@@ -202,12 +209,19 @@ def reasons(op: TypedOperator, arch: Arch | None) -> Mapping[str, str]:
         if isinstance(here, str):
             out[t.name] = here
         elif t.name not in heads(op):
-            out[t.name] = "the schedule wants something in it to lie in memory"
+            shown = _shown(op, t, found.inside)
+            out[t.name] = "something else reads its scores or weights" if shown else "the schedule wants something in it to lie in memory"
     return out
 
 
 def _hopeful(op: TypedOperator) -> bool:
-    return any(isinstance(x, Reduce) and x.kind == "max" for t in op.tensors.values() for p in t.pieces for x in walk(p.value))
+    """Whether everything occurs that attention is made of."""
+    missing = {"max", "sum", "exp"}
+    for x in (x for t in op.tensors.values() for p in t.pieces for x in walk(p.value)):
+        missing.discard(x.kind if isinstance(x, Reduce) else x.fn if isinstance(x, Apply) and x.fn == "exp" else "")
+        if not missing:
+            return True
+    return False
 
 
 # ---------------------------------------------------------------------------------------------------------------------- looking
@@ -240,7 +254,7 @@ class _Search:
         x = v.expr
         return isinstance(x, Reduce) and x.kind == kind and len(x.ranges) == 1 and x.dtype is not None and x.dtype.name == "f32"
 
-    def _over(self, v: View) -> tuple[object, ...]:
+    def _over(self, v: View) -> tuple[int | None, ...]:
         """What a reduction runs over: equal for reductions over the same keys."""
         x = v.expr
         assert isinstance(x, Reduce)
@@ -344,7 +358,7 @@ class _Search:
         # An exponential that is rounded before it is divided would have to be known as far as the largest of its row.
         return None if rounded is not None and not others else _Weight(found[0], rounded, others, only)
 
-    def _exponent(self, weight: View, over: tuple[object, ...]) -> tuple[View | None, View | None]:
+    def _exponent(self, weight: View, over: tuple[int | None, ...]) -> tuple[View | None, View | None]:
         """The score, and the maximum that is taken off."""
         look = self.look
         x = look.of(look.parts(weight)[0])
@@ -388,7 +402,7 @@ class _Search:
         row, column = max(rows), next(iter(columns))
         return row, column, tuple(n for n in range(len(self.piece.axes)) if n not in (row, column))
 
-    def _same(self, other: View, over: tuple[object, ...], weighted: View, weight: View, top: View) -> str | None:
+    def _same(self, other: View, over: tuple[int | None, ...], weighted: View, weight: View, top: View) -> str | None:
         """What another reduction is of this attention."""
         look = self.look
         if look.key(other) == look.key(weighted):
@@ -477,7 +491,7 @@ def versions(way: Attention) -> tuple[Attention, ...]:
     if not way.open:
         return (way,)
     out, over = [], 0
-    for deep in (64, 128, DEEPEST):
-        out.append(replace(way, cut=cut_of(deep, deep, way.arch), over=over))
-        over = deep
+    for most in (64, 128, DEEPEST):
+        out.append(replace(way, cut=cut_of(most, most, way.arch), over=over))
+        over = most
     return tuple(out)

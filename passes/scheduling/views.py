@@ -5,7 +5,7 @@ reductions around. `Looker.key` is equal for two views exactly if they are the s
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Union
 
@@ -52,8 +52,13 @@ class Looker:
     op: TypedOperator
     local: Callable[[str], bool]
     passed: set[str] = field(default_factory=set)
-    keys: dict[tuple[int, int], tuple[object, ...]] = field(default_factory=dict)
-    inner: dict[tuple[str, tuple[object, ...]], View] = field(default_factory=dict)
+    keys: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Numbers of views by the identity of what they are made of."""
+    numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
+    """Numbers of values by their outermost operation and the numbers of its parts."""
+    below: list[frozenset[Leaf]] = field(default_factory=list)
+    """What each of these depends on."""
+    inner: dict[tuple[str, tuple[int, ...]], View] = field(default_factory=dict)
     kept: list[object] = field(default_factory=list)
 
     def of(self, v: Seen) -> Seen:
@@ -97,11 +102,11 @@ class Looker:
 
     # --------------------------------------------------------------------------------------------------------------------- keys
 
-    def key(self, v: Seen, depth: int = 0) -> tuple[object, ...]:
-        """Equal for equal values."""
+    def key(self, v: Seen, depth: int = 0) -> int:
+        """A number, equal for equal values."""
         v = self.of(v)
         if isinstance(v, Leaf):
-            return ("leaf", v.kind, v.number)
+            return self._number(("leaf", v), (), frozenset((v,)))
         at = (id(v.expr), id(v.env))
         if at not in self.keys:
             self.kept += (v.expr, v.env)
@@ -110,38 +115,49 @@ class Looker:
             self.keys[at] = self._key(v, depth)
         return self.keys[at]
 
-    def _key(self, v: View, depth: int) -> tuple[object, ...]:
+    def _number(self, own: tuple[object, ...], parts: Sequence[int], leaves: frozenset[Leaf] = frozenset()) -> int:
+        key = (*own, "of", *parts)
+        if key not in self.numbers:
+            self.numbers[key] = len(self.below)
+            self.below.append(leaves.union(*(self.below[p] for p in parts)))
+        return self.numbers[key]
+
+    def _key(self, v: View, depth: int) -> int:
         x = v.expr
         dtype = x.dtype.name if x.dtype is not None else ""
         if isinstance(x, Reduce):
             return self._reduce(v, x, depth)
         parts = [self.key(p, depth) for p in self.parts(v)]
         if isinstance(x, Apply):
-            return (x.fn, dtype, *(sorted(parts, key=repr) if x.fn in _ANY_ORDER else parts))
+            return self._number((x.fn, dtype), sorted(parts) if x.fn in _ANY_ORDER else parts)
         if isinstance(x, Read):
-            return ("read", x.tensor, *parts)
+            return self._number(("read", x.tensor), parts)
         if isinstance(x, Cast):
-            return ("cast", x.to, x.saturate, *parts)
+            return self._number(("cast", x.to, x.saturate), parts)
         if isinstance(x, Name | Const):
-            return ("name", x.name)
+            return self._number(("name", x.name), ())
         if isinstance(x, IntLit | FloatLit):
-            return ("literal", dtype, repr(x.value))
-        return ("other", id(x))
+            return self._number(("literal", dtype, repr(x.value)), ())
+        return self._number(("other", id(x)), ())
 
-    def _reduce(self, v: View, x: Reduce, depth: int) -> tuple[object, ...]:
+    def _reduce(self, v: View, x: Reduce, depth: int) -> int:
         env = dict(v.env)
-        bounds: list[object] = []
-        for k, r in enumerate(ranges_of(x)):
-            bounds += [0 if r.lo is None else self.key(View(r.lo, dict(env)), depth), self.key(View(r.hi, dict(env)), depth)]
-            env[r.index] = Leaf("inner", depth + k)
-        below = depth + len(x.ranges)
-        parts = [None if p is None else self.key(View(p, env), below) for p in (x.where, x.body, x.rank)]
         self.kept.append(env)
-        return ("reduce", x.kind, *bounds, *parts)
+        own: list[object] = ["reduce", x.kind]
+        numbers: list[int] = []
+        for k, r in enumerate(ranges_of(x)):
+            bounds = [View(b, dict(env)) for b in (r.lo, r.hi) if b is not None]
+            own.append(len(bounds))
+            numbers += [self.key(b, depth) for b in bounds]
+            env[r.index] = Leaf("inner", depth + k)
+        parts = [View(p, env) for p in (x.where, x.body, x.rank) if p is not None]
+        own += [x.where is None, x.rank is None]
+        numbers += [self.key(p, depth + len(x.ranges)) for p in parts]
+        return self._number(tuple(own), numbers)
 
     # -------------------------------------------------------------------------------------------------------------------- walks
 
-    def walk(self, v: Seen, seen: set[tuple[int, tuple[object, ...]]] | None = None) -> Iterator[View]:
+    def walk(self, v: Seen, seen: set[tuple[int, int]] | None = None) -> Iterator[View]:
         """All parts of a value, each expression once for equal meanings, without what stands inside reductions."""
         seen = set() if seen is None else seen
         v = self.of(v)
@@ -153,16 +169,7 @@ class Looker:
 
     def leaves(self, v: Seen) -> frozenset[Leaf]:
         """What a value depends on."""
-        out: set[Leaf] = set()
-        todo: list[object] = [self.key(v)]
-        while todo:
-            k = todo.pop()
-            if isinstance(k, tuple):
-                if k[:1] == ("leaf",):
-                    out.add(Leaf(str(k[1]), int(str(k[2]))))
-                else:
-                    todo += k
-        return frozenset(leaf for leaf in out if leaf.kind != "inner")
+        return frozenset(leaf for leaf in self.below[self.key(v)] if leaf.kind != "inner")
 
     def factors(self, v: Seen, below: bool = False) -> list[tuple[Seen, bool]]:
         """The factors of a product, and whether each is divided by."""

@@ -146,6 +146,8 @@ def test_the_ledger_says_why() -> None:
     assert "declined: no kernel of its own computes the attention '%o': queries, keys and values are not made of operands of f16 or of bf16" in told(f32)
     bf16 = program(signature=SIGNATURE.replace("f16", "bf16"))
     assert "'%o': the schedule wants something in it to lie in memory" in told(program(sections="schedule { %s { place = buffer } }"))
+    both = program((*DEFINITIONS, "%w[b, h, i, j] = %p[b, h, i, j]"), SIGNATURE + ")").replace("xf16>))", "xf16>, %w: tensor<2x3x128x128xf32>)").replace("{ %o =", "{ %o, %w =")
+    assert "'%o': something else reads its scores or weights" in told(both)
     assert "the attention '%o': sm_75 has no tensor cores for it" in told(bf16, "sm_75")
 
 
