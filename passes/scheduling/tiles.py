@@ -256,6 +256,7 @@ class _Finder:
         self.piece = root.pieces[0]
         self.axes: dict[str, tuple[int, ...]] = {}
         """For each local and each of its axes the axis of the result, or `ALL`."""
+        self.read: dict[str, list[_Seen]] = {m.name: [] for m in members}
 
     def local(self, name: str) -> bool:
         return name in self.names or self.inline(name)
@@ -269,8 +270,8 @@ class _Finder:
         _ask(not found.joined)
         reads = self._reads(jobs)
         self._full(reads, found.borders.keys())
-        moved = {i.axis for seen in reads.values() for s in seen if s.tensor in self.names for i in s.at
-                 if i is not None and i.axis is not None and (i.low or i.high)}
+        moved = {axis for name, seen in self.read.items() for s in seen for i, axis in zip(s.at, self.axes[name], strict=True)
+                 if axis != ALL and i is not None and (i.low or i.high)}
         down, across, whole = self._layout(moved)
         costs = [self._cost(t) for t in jobs]
         alone = [heavy(self.op, self.inline, t.pieces[0]) for t in jobs]
@@ -287,24 +288,26 @@ class _Finder:
             if t is self.root:
                 env: dict[str, At | None] = {a.index: At(k, 0, 0) for k, a in enumerate(piece.axes)}
             else:
-                _ask(t.name in self.axes)
+                self.axes[t.name] = self._roles(t)
                 env = {a.index: At(k, 0, 0) if k >= 0 else _all(a) for a, k in zip(piece.axes, self.axes[t.name], strict=True)}
             out[t.name] = look.of(piece, env)
             for s in out[t.name]:
                 if s.tensor in self.names:
-                    self._role(self.op.tensors[s.tensor], s)
+                    self.read[s.tensor].append(s)
         return out
 
-    def _role(self, t: Tensor, s: _Seen) -> None:
+    def _roles(self, t: Tensor) -> tuple[int, ...]:
+        """Along which axis of the result each axis of a local is read; a short one that is read in any other way is kept whole."""
+        _ask(bool(self.read[t.name]))
         axes = []
-        for k, (i, word) in enumerate(zip(s.at, s.access, strict=True)):
-            if i is None:
-                raise _Declined
-            axes.append(ALL if i.axis is None else i.axis)
-            if i.axis is None:
-                n = count(t.pieces[0].axes[k])
-                _ask(n is not None and 1 <= n <= WHOLE and word != "border")
-        _ask(self.axes.setdefault(t.name, tuple(axes)) == tuple(axes))
+        for k, own in enumerate(t.pieces[0].axes):
+            found = {None if (i := s.at[k]) is None else i.axis for s in self.read[t.name]}
+            axis = found.pop() if len(found) == 1 else None
+            if axis is None:
+                n = count(own)
+                _ask(n is not None and 1 <= n <= WHOLE and all(s.access[k] != "border" for s in self.read[t.name]))
+            axes.append(ALL if axis is None else axis)
+        return tuple(axes)
 
     def _full(self, reads: dict[str, list[_Seen]], always: Iterable[tuple[str, int]]) -> None:
         """Nothing may be read through a border from an axis that may have no places, unless that is looked at before anything else."""
@@ -433,8 +436,9 @@ class _Finder:
                 keep = prod(count(t.pieces[0].axes[j]) or 1 for j, k in enumerate(axes) if k == ALL)
                 stages.append(Stage(name, axes, (low[0], low[1]), (high[0], high[1]), (wide[0] - high[0], wide[1] - high[1]), alone[numbers[name]], keep))
             for s in seen:
+                own = self.axes.get(s.tensor)
                 for k, (i, word) in enumerate(zip(s.at, s.access, strict=True)):
-                    if i is None or i.axis not in place:
+                    if i is None or i.axis not in place or (own is not None and own[k] == ALL):
                         continue
                     a = place[i.axis]
                     if s.tensor in self.names:
