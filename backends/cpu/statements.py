@@ -51,7 +51,9 @@ def _expr(e: Function, x: Expr) -> Value:
         return cast(b, _expr(e, x.arg), x.to, x.saturate)
     if isinstance(x, Choose):
         return b.select(_expr(e, x.cond), _expr(e, x.then), _expr(e, x.other))
-    return _load(e, x)
+    if isinstance(x, Load):
+        return _load(e, x)
+    internal_error(f"kernel {e.kernel.name}: '{type(x).__name__}' is for GPUs")
 
 
 def _ref(e: Function, x: Ref) -> Value:

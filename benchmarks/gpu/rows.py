@@ -275,9 +275,3 @@ def select(words: Sequence[str]) -> list[Row]:
     """The rows in whose names one of the words is; all without words."""
     low = [w.lower() for w in words]
     return [r for r in ROWS if not low or any(w in r.name.lower() for w in low)]
-
-
-def run(keep: Callable[..., None], words: Sequence[str] = (), which: str = "usual") -> None:
-    """The rows that are named, beside the `usual` peers or `all` of them (or `none`)."""
-    from gpu import measure
-    measure.run(keep, select(words), which)

@@ -290,8 +290,8 @@ def soak() -> None:
 
 def bench() -> None:
     """The rows of the table."""
-    from gpu.rows import run
-    run(keep, ROWS, PEERS)
+    from gpu import measure, rows
+    measure.run(keep, rows.select(ROWS), PEERS)
 
 
 def blurs() -> None:

@@ -214,8 +214,8 @@ _TEXT: dict[str, tuple[str, str, str]] = {
         "schedule", "a schedule that cannot be followed",
         "`schedule { … }` says how an operator runs, never what it computes, so it may ask only for what leaves the result as it is: a recurrence, a result "
         "and what was made to be stored lie in memory as a whole, what may fail at run time is evaluated only where it is read, `row` needs one reader that "
-        "goes through it row by row, definitions share a kernel only over the same box, and a kind of kernel has to fit. What a target does not have is passed over "
-        "there and listed in the ledger, unless the section names that target.",
+        "goes through it row by row, definitions share a kernel only over the same box, and a kind of kernel has to fit. What a target does not have is passed "
+        "over there and listed in the ledger, unless the section names that target.",
     ),
     "PL6001": (
         "input", "an array that does not match its input",

@@ -19,6 +19,7 @@ from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_int
 from pipelink_ir.ir.nodes import Node, Operand
 from pipelink_ir.ir.walk import names_in
 from pipelink_ir.runtime.compile import Compiled
+from pipelink_ir.runtime.runnable import Runnable
 
 COPY_BYTES = {"cpu": 64 << 20, "cuda": 512 << 20}
 """Bytes that are copied to find out how fast copies are."""
@@ -72,7 +73,7 @@ class Measured:
                 "floor_ms": self.floor_ms, "of_floor": self.floor_ms / self.ms, "kernels": kernels, "statistics": dict(self.statistics)}
 
 
-def made_inputs(compiled: Compiled, given: Mapping[str, Any], sizes: Mapping[str, int], seed: int = 0) -> dict[str, Any]:
+def made_inputs(compiled: Runnable, given: Mapping[str, Any], sizes: Mapping[str, int], seed: int = 0) -> dict[str, Any]:
     """An array for each input: those that are given, and random ones for the others, of the sizes that the given ones and `sizes` say."""
     import numpy as np
     env = dict(sizes)
@@ -121,15 +122,16 @@ def _random(operand: Operand, shape: tuple[int, ...], rng: Any) -> Any:
     return rng.integers(limits.min, limits.max, shape, dtype=kind, endpoint=True)
 
 
-def measure(compiled: Compiled, arrays: Mapping[str, Any], runs: int) -> Measured:
+def measure(whole: Compiled, arrays: Mapping[str, Any], runs: int) -> Measured:
     """Measure calls on arrays of the host. Parameters are bound before, as they are where a pipeline is called often."""
-    bound = compiled.check(arrays)
+    bound = whole.check(arrays)
     sizes, size = dict(bound.sizes), sum(_bytes(a) for a in bound.arrays.values())
-    size += sum(_bytes(a) for a in compiled.run(bound).values())
-    name, parameters = compiled.pipeline.name, {o.name: arrays[o.name] for o in compiled.inputs if o.param}
+    size += sum(_bytes(a) for a in whole.run(bound).values())
+    name, parameters = whole.pipeline.name, {o.name: arrays[o.name] for o in whole.inputs if o.param}
+    compiled: Runnable = whole
     if parameters:
-        whole = compiled.bind(**parameters)
-        compiled, arrays = whole.rest, {**arrays, **whole.params, **whole.kept}
+        held = whole.bind(**parameters)
+        compiled, arrays = held.rest, {**arrays, **held.params, **held.kept}
     there = _on_cpu if compiled.target.name == "cpu" else _on_gpu
     rate, calls, host, steps = there(compiled, arrays, runs)
     found: Mapping[str, Any] = getattr(compiled.executable, "statistics", {})
@@ -140,7 +142,7 @@ def _bytes(array: Any) -> int:
     return int(array.nbytes)
 
 
-def _kernels(compiled: Compiled, steps: Sequence[StepTimes]) -> tuple[KernelTime, ...]:
+def _kernels(compiled: Runnable, steps: Sequence[StepTimes]) -> tuple[KernelTime, ...]:
     out = []
     for s in steps:
         node = compiled.pipeline.nodes[s.node]
@@ -163,7 +165,7 @@ def _clocked(call: Callable[[], Any], runs: int) -> list[float]:
 _Found = tuple[float, list[float], float | None, list[StepTimes]]
 
 
-def _on_cpu(compiled: Compiled, arrays: Mapping[str, Any], runs: int) -> _Found:
+def _on_cpu(compiled: Runnable, arrays: Mapping[str, Any], runs: int) -> _Found:
     from pipelink_ir.backends.cpu.timing import step_times
     executable: Any = compiled.executable
     bound = compiled.check(arrays)
@@ -193,7 +195,7 @@ def _copy_rate(size: int) -> float:
         return 2 * part * threads / min(_clocked(lambda: list(pool.map(copy, range(threads))), 7))
 
 
-def _on_gpu(compiled: Compiled, arrays: Mapping[str, Any], runs: int) -> _Found:
+def _on_gpu(compiled: Runnable, arrays: Mapping[str, Any], runs: int) -> _Found:
     import numpy as np
 
     from pipelink_ir.backends.cuda.timing import DeviceClock, step_times

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from pipelink_ir.backends.cuda.executable import Pending as Run
     from pipelink_ir.backends.cuda.run import Given as Arrays
     from pipelink_ir.runtime.bind import Bound
-    from pipelink_ir.runtime.compile import Results
     from pipelink_ir.runtime.inside import Inside
     from pipelink_ir.runtime.outputs import Given
+    from pipelink_ir.runtime.results import Results
     from pipelink_ir.runtime.values import Watched
 
 

@@ -11,7 +11,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pipelink_ir.ir.diagnostics import UsageError
 from pipelink_ir.ir.dtypes import DTYPES, DType
@@ -21,11 +21,35 @@ from pipelink_ir.runtime.sources import file_error, read_bytes
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from pipelink_ir.runtime.tensor import TensorView
     Array = np.ndarray[Any, Any]
 
 FORMAT = "pipelink-dump"
+
+
+class Viewed(Protocol):
+    """What a dump tells of a tensor: the attributes of `TensorView` that it reads."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    address: int
+    device: str
+    layout: str | None
+    readonly: bool
+    made: Any
+
+    @property
+    def contiguity(self) -> str: ...
+
+    @property
+    def byte_strides(self) -> tuple[int, ...]: ...
+
+    @property
+    def alignment(self) -> int: ...
+
+    @property
+    def pitch(self) -> int | None: ...
+
+    def numpy(self) -> Array: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +69,7 @@ def stem(path: str | Path) -> str:
     return root if end in (".json", ".bin") else text
 
 
-def write_dump(view: TensorView, path: str | Path, name: str | None = None) -> None:
+def write_dump(view: Viewed, path: str | Path, name: str | None = None) -> None:
     """Write both files. `UsageError` for memory of a GPU, `ProgramError` (PL9101) where they cannot be written."""
     import numpy as np
     if view.device != "cpu":

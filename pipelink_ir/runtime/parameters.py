@@ -19,7 +19,8 @@ from pipelink_ir.runtime.tensor import TensorView
 
 if TYPE_CHECKING:
     from pipelink_ir.passes.ledger import Entry
-    from pipelink_ir.runtime.compile import Compiled, Results
+    from pipelink_ir.runtime.results import Results
+    from pipelink_ir.runtime.runnable import Runnable
 
 LAST_BEFORE = ("simplify", "flatten", "lower-precision", "place-devices", "check-contracts", "infer-types", "resolve")
 """The pipeline is taken apart after the first of these that runs: when it is flat and simple, and not fused yet."""
@@ -28,7 +29,7 @@ LAST_BEFORE = ("simplify", "flatten", "lower-precision", "place-devices", "check
 class BoundPipeline:
     """A pipeline whose parameters are bound: it is called with the other inputs. Calls may come from several threads."""
 
-    def __init__(self, whole: Compiled, rest: Compiled, held: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
+    def __init__(self, whole: Runnable, rest: Runnable, held: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
         self.whole, self.rest = whole, rest
         self.params, self.kept = dict(held), dict(kept)
         self._held = {**held, **kept}
@@ -97,7 +98,7 @@ class BoundPipeline:
         return f"<pipeline @{self.whole.pipeline.name} for {self.whole.target.name}: {self._listed()}, with {', '.join('%' + n for n in self.params)} bound>"
 
 
-def bound_pipeline(whole: Compiled, params: Mapping[str, Any], copies: str | None = None) -> BoundPipeline:
+def bound_pipeline(whole: Runnable, params: Mapping[str, Any], copies: str | None = None) -> BoundPipeline:
     """The pipeline with its parameters bound. Raises `ExecutionError` for arrays that do not match."""
     _check_names(whole, params)
     parts = _parts(whole)
@@ -119,7 +120,7 @@ def _pipeline(module: Module, name: str) -> Pipeline:
     return next(p for p in module.pipelines if p.name == name)
 
 
-def _check_names(whole: Compiled, params: Mapping[str, Any]) -> None:
+def _check_names(whole: Runnable, params: Mapping[str, Any]) -> None:
     report, p = Report(), whole.pipeline
     known = {o.name: o for o in p.inputs}
     wanted = [o for o in p.inputs if o.param]
@@ -139,7 +140,7 @@ def _check_names(whole: Compiled, params: Mapping[str, Any]) -> None:
     stop(report)
 
 
-def _parts(whole: Compiled) -> Split:
+def _parts(whole: Runnable) -> Split:
     """The module taken apart, from where its types and contracts were last seen."""
     steps = parse_passes(whole.passes)
     names = [s.name for s in steps]
@@ -160,14 +161,14 @@ def _with(module: Module, p: Pipeline) -> Module:
     return replace(module, items=(*(i for i in module.items if not isinstance(i, Pipeline)), p))
 
 
-def _asking(whole: Compiled) -> Compiled:
+def _asking(whole: Runnable) -> Runnable:
     """What checks the arrays of parameters: the contracts of the whole program, as far as they speak of these."""
     p = params_alone(_pipeline(whole.contracts, whole.pipeline.name))
     contracts = _with(whole.contracts, p)
     return type(whole)(contracts, p, whole.target, (), False, whole.passes, contracts, whole.settings)
 
 
-def _compiled(whole: Compiled, module: Module, name: str, contracts: Module) -> Compiled:
+def _compiled(whole: Runnable, module: Module, name: str, contracts: Module) -> Runnable:
     """One of the two pipelines, through the passes that are left."""
     steps = parse_passes(whole.passes)
     names = [s.name for s in steps]
@@ -177,7 +178,7 @@ def _compiled(whole: Compiled, module: Module, name: str, contracts: Module) -> 
     return type(whole)(module, _pipeline(module, name), whole.target, report.diagnostics, whole.float64, whole.passes, contracts, whole.settings)
 
 
-def _computed(whole: Compiled, module: Module, held: Mapping[str, Any], made: Mapping[str, str]) -> dict[str, Any]:
+def _computed(whole: Runnable, module: Module, held: Mapping[str, Any], made: Mapping[str, str]) -> dict[str, Any]:
     """What depends on parameters alone, by the names of the inputs that it becomes."""
     first = _compiled(whole, module, once_name(whole.pipeline.name), module)
     bound = first.check(held)
@@ -186,7 +187,7 @@ def _computed(whole: Compiled, module: Module, held: Mapping[str, Any], made: Ma
     return {made[n]: _usable(first, a) for n, a in results.items()}
 
 
-def _resident(whole: Compiled, checked: Any, number: int) -> Any:
+def _resident(whole: Runnable, checked: Any, number: int) -> Any:
     """An array of the host on the device of the target, where calls will read it."""
     import numpy as np
     executable: Any = whole.executable
@@ -194,7 +195,7 @@ def _resident(whole: Compiled, checked: Any, number: int) -> Any:
     return _usable(whole, array, DTYPES[whole.pipeline.inputs[[o.name for o in whole.pipeline.inputs].index(checked.names[number])].type.dtype])
 
 
-def _usable(compiled: Compiled, array: Any, dtype: DType | None = None) -> Any:
+def _usable(compiled: Runnable, array: Any, dtype: DType | None = None) -> Any:
     """An array of the driver's as one that a call takes: itself if it is CuPy's, else a view of its memory."""
     import sys
 
