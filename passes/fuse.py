@@ -17,6 +17,7 @@ Adds: operators with joined names; `reason` on the nodes: what stays inside and 
 """
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.affine import normal
@@ -26,6 +27,7 @@ from pipelink_ir.ir.walk import deep
 from pipelink_ir.passes.fusion.compose import Composed, Part, Refused, Side, compose
 from pipelink_ir.passes.fusion.groups import Call, Group, read_graph
 from pipelink_ir.passes.fusion.grow import grow
+from pipelink_ir.passes.fusion.placed import Placed, placed
 from pipelink_ir.passes.fusion.reasons import declined, fused, told_before
 from pipelink_ir.passes.fusion.weigh import stem
 from pipelink_ir.passes.infer.operator import infer_operator, keep_typed, typed_operator
@@ -69,6 +71,8 @@ class _Fusion:
     operators: dict[str, Operator] = field(default_factory=dict)
     made: dict[tuple[object, ...], Composed | str] = field(default_factory=dict)
     """What calls of the same operators in the same arrangement became, edges by number; or why they became nothing."""
+    places: dict[tuple[object, ...], Placed | None] = field(default_factory=dict)
+    """Where the edges inside such calls live."""
 
     def run(self) -> Module:
         if self.options.nodes <= 1:
@@ -82,10 +86,17 @@ class _Fusion:
         at = next(k for k, i in enumerate(items) if isinstance(i, Pipeline))
         return replace(self.module, items=(*items[:at], *(self.operators[name] for name in called), *items[at:]))
 
+    def placed(self, parts: tuple[Part, ...], edges: dict[str, int], device: str) -> Placed | None:
+        """Where the edges inside some calls live on a device, by their names."""
+        key = (device, *_arrangement(parts, edges))
+        if key not in self.places:
+            self.places[key] = None if (made := placed(parts, device)) is None else made.renamed({e: str(k) for e, k in edges.items()})
+        found = self.places[key]
+        return None if found is None else found.renamed({str(k): e for e, k in edges.items()})
+
     def composed(self, parts: tuple[Part, ...], edges: dict[str, int]) -> Composed | str:
         """The operator of some calls. `edges` numbers what they read and make, so that equal arrangements are found."""
-        key = tuple((p.op.name, tuple(edges[e] for e in p.args), tuple(edges[e] for e in p.results), tuple(e in p.kept for e in p.results), p.sizes)
-                    for p in parts)
+        key = _arrangement(parts, edges)
         found = self.made.get(key)
         if found is None:
             found = self._compose(parts)
@@ -117,6 +128,12 @@ class _Fusion:
         while (name := text if k == 0 else f"{text}.{k}") in self.operators:
             k += 1
         return name
+
+
+def _arrangement(parts: tuple[Part, ...], edges: dict[str, int]) -> tuple[object, ...]:
+    """What tells calls of some operators apart."""
+    return tuple((p.op.name, tuple(edges[e] for e in p.args), tuple(edges[e] for e in p.results), tuple(e in p.kept for e in p.results), p.sizes)
+                 for p in parts)
 
 
 class _Inseparable(Exception):
@@ -152,6 +169,7 @@ class _Pipeline:
     def _groups(self, copies: bool) -> list[_Made]:
         g = self.graph = read_graph(self.pipeline, self.fusion.operators, self.fusion.options)
         self.needed = self.outputs | g.waited
+        g.ask = self._placed
         grow(g, copies, self._attention)
         groups = [g.groups[k] for k in g.order.sequence()]
         self.needed = self.outputs | g.waited | {e for group in groups for e in group.reads}
@@ -182,15 +200,22 @@ class _Pipeline:
         self.needed |= a.reads.keys() | b.reads.keys()
         return [*self._made(a), *self._made(b)]
 
+    def _placed(self, calls: Sequence[Call], kept: Set[str], clones: Set[str], device: str) -> Placed | None:
+        return self.fusion.placed(*self._arranged(calls, kept, clones), device)
+
     def _parts(self, group: Group) -> tuple[tuple[Part, ...], dict[str, int]]:
+        return self._arranged(group.calls, self.needed, group.clones)
+
+    def _arranged(self, calls: Sequence[Call], needed: Set[str], clones: Set[str]) -> tuple[tuple[Part, ...], dict[str, int]]:
+        """Calls as parts of one operator, and the edges that they read and make by number."""
         edges: dict[str, int] = {}
         sizes: dict[int, int] = {}
-        read = {a for call in group.calls for a in call.args}
+        read = {a for call in calls for a in call.args}
         parts = []
-        for call in group.calls:
+        for call in calls:
             for e in (*call.args, *call.results):
                 edges.setdefault(e, len(edges))
-            kept = frozenset(e for e in call.results if e not in group.clones and (e in self.needed or e not in read))
+            kept = frozenset(e for e in call.results if e not in clones and (e in needed or e not in read))
             own = tuple(tuple(sizes.setdefault(self._size(d), len(sizes)) for d in t.dims) for t in call.node.types)
             parts.append(Part(call.op, call.args, call.results, kept, own))
         return tuple(parts), edges

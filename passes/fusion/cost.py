@@ -48,9 +48,11 @@ class DeviceModel:
     """So many blocks keep the device busy."""
     places: int
     """So many values computed at once keep its arithmetic busy."""
+    runs: tuple[int, int] | None = None
+    """Rows and columns of places whose reads of one value a thread shares, if it does."""
 
 
-GPU = DeviceModel("cuda", 4.2e12, 30e12, 3e-6, 2e-9, 160 << 10, 132, 1 << 14)
+GPU = DeviceModel("cuda", 4.2e12, 30e12, 3e-6, 2e-9, 160 << 10, 132, 1 << 14, (8, 4))
 CPU = DeviceModel("cpu", 27e9, 35e9, 2e-6, 1e-9, 512 << 10, 2, 16)
 DEVICES: Mapping[str, DeviceModel] = {"cuda": GPU, "cpu": CPU}
 
@@ -62,6 +64,10 @@ class Sums:
     bytes: float
     work: float
     launches: int = 1
+
+    def plus(self, other: Sums) -> Sums:
+        """Both together."""
+        return Sums(self.bytes + other.bytes, self.work + other.work, self.launches + other.launches)
 
     def seconds(self, device: DeviceModel) -> float:
         memory, arithmetic = self.bytes / device.bandwidth, self.work / device.arithmetic

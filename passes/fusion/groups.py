@@ -6,7 +6,7 @@ Every step is weighed by `cost.py` and keeps the limits; why an edge stays insid
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from pipelink_ir.passes.fusion.axes import Axes
 from pipelink_ir.passes.fusion.cost import CPU, DEVICES, GPU, NOTHING, DeviceModel, NodeSums, Sizes, Sums
 from pipelink_ir.passes.fusion.facts import Facts, facts_of
 from pipelink_ir.passes.fusion.order import Order
+from pipelink_ir.passes.fusion.placed import Placed
 from pipelink_ir.passes.fusion.terms import Common, Terms, alone, own_terms, taken_over, terms_of
 
 
@@ -88,6 +89,14 @@ class Group:
     """What is read and computed in more than one of its kernels."""
     inner: bool = False
     """Whether some axes are inside a block."""
+    stored: frozenset[str] = frozenset()
+    """Edges inside that the schedule puts into buffers all the same."""
+    tiles: bool = False
+    """Whether the schedule stages edges by tiles."""
+    asked: bool = False
+    """Whether it was asked."""
+    burden: Sums = NOTHING
+    """What buffers inside, their kernels and the rims of tiles add to the sums."""
     parts: tuple[Group, Group] | None = None
     notes: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     """Why edges stay inside: a text, and the edges."""
@@ -97,7 +106,7 @@ class Group:
     """Edges that are computed here although they are made elsewhere, too."""
 
     def sums(self) -> Sums:
-        return Sums(self.bytes + self.again.bytes, self.work + self.again.work, self.launches)
+        return Sums(self.bytes + self.again.bytes, self.work + self.again.work, self.launches).plus(self.burden)
 
 
 @dataclass(slots=True)
@@ -129,6 +138,8 @@ class Graph:
     """(edge, the call that reads it) -> why it stays an edge."""
     waited: set[str] = field(default_factory=set)
     """Edges that `after` names."""
+    ask: Callable[[Sequence[Call], Set[str], Set[str], str], Placed | None] = lambda calls, kept, clones, device: None
+    """Where the schedule of a device has the edges inside some calls that keep others and copy some; None if they are no operator."""
     known: dict[str, tuple[str | None, Facts, Common]] = field(default_factory=dict)
     """Of each operator: why it stays alone, what is known of it, and its terms."""
 

@@ -108,7 +108,10 @@ def _united(g: Graph, p: Group, c: Group, v: Verdict) -> Group:
         calls, both(p.terms, c.terms), c.device, reads, {**p.made, **c.made}, sums.bytes, sums.work, p.definitions + c.definitions, p.code + c.code,
         p.depth + c.depth, max(p.halo, c.halo, p.halo + v.halo + c.halo if v.halo else 0), p.waiting + c.waiting + v.waiting,
         [*p.staged, *c.staged, *v.staged], p.product or c.product, p.fails or c.fails, p.loops or c.loops, kept, sums.launches, v.again,
-        p.inner or c.inner or (v.trial is not None and v.trial.shapes), (p, c), [*p.notes, *c.notes], p.waits | c.waits, p.clones | c.clones)
+        p.inner or c.inner or (v.trial is not None and v.trial.shapes),
+        frozenset(v.placed.stored) if v.placed is not None else p.stored | c.stored,
+        bool(v.placed.rims) if v.placed is not None else p.tiles or c.tiles, p.asked or c.asked or v.placed is not None,
+        v.burden if v.placed is not None else p.burden.plus(c.burden), (p, c), [*p.notes, *c.notes], p.waits | c.waits, p.clones | c.clones)
 
 
 # ------------------------------------------------------------------------------------------------------------ into several readers
@@ -134,7 +137,7 @@ def _into_readers(g: Graph, number: int) -> None:
         after.append(Sums(c.bytes - gone + more, c.work + p.work * ratio, c.launches))
     device = p.device
     before = (p.sums(), *(g.groups[r].sums() for r in readers))
-    old, new = sum(s.seconds(device) for s in before), sum(s.seconds(device) for s in after)
+    old, new = sum(s.seconds(device) for s in before), sum(s.plus(g.groups[r].burden).seconds(device) for r, s in zip(readers, after, strict=True))
     if new >= old:
         return
     bytes_old, bytes_new = sum(s.bytes for s in before), sum(s.bytes for s in after)

@@ -31,6 +31,8 @@ def fused(g: Graph, group: Group) -> list[str]:
         inside = e in group.clones or not g.outside[e]
         readers = sum(e in c.args for c in group.calls)
         saved = "" if e in group.clones else f": {g.bytes[e] * (readers + inside)} bytes fewer to move"
+        if e in group.stored:
+            saved = ", and is stored all the same: no bytes fewer to move"
         text = ", ".join(dict.fromkeys(texts))
         alike.setdefault(("stays inside" if inside else "is read where it is made") + saved + (f", {text}" if text and saved else f": {text}" if text else ""),
                          []).append(e)

@@ -6,15 +6,18 @@ from math import prod
 
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.passes.fusion.axes import Trial
-from pipelink_ir.passes.fusion.cost import GUESS, NOTHING, PRODUCT_TILE, TILE, Sums, compare
+from pipelink_ir.passes.fusion.cost import GUESS, NOTHING, PRODUCT_TILE, TILE, DeviceModel, Sums, compare
 from pipelink_ir.passes.fusion.facts import Dims
 from pipelink_ir.passes.fusion.groups import Call, Graph, Group
+from pipelink_ir.passes.fusion.placed import Placed
 from pipelink_ir.passes.fusion.terms import agree
 
 ONCE = 1.01
 """Evaluations for each element up to which nothing counts as computed twice."""
 SMALL = 1 << 14
 """So many elements may be computed by one block alone."""
+SHOWN = 4
+"""So many edges a text spells out."""
 SECTOR = 8
 """A store of single values to places apart moves so many times its bytes."""
 
@@ -32,6 +35,8 @@ class Verdict:
     halo: int = 0
     staged: list[str] = field(default_factory=list)
     waiting: int = 0
+    placed: Placed | None = None
+    burden: Sums = NOTHING
 
     @classmethod
     def no(cls, why: str) -> Verdict:
@@ -237,9 +242,21 @@ def _sums(g: Graph, p: Group, c: Group, crossing: list[Crossing], v: Verdict) ->
     twice = launches == p.launches + c.launches
     more_bytes, more_work = (float(sum(g.bytes[e] for e in p.reads if e not in c.reads)), p.work) if twice else (0.0, 0.0)
     if launches > 1:
-        v.again = Sums(p.again.bytes + c.again.bytes + more_bytes, p.again.work + c.again.work + more_work)
+        v.again = Sums(p.again.bytes + c.again.bytes + more_bytes, p.again.work + c.again.work + more_work, 0)
     one = Sums(p.bytes + c.bytes - v.saved + _scattered(g, p, c, trial), p.work + c.work + extra, launches)
-    pays, sums = compare((p.sums(), c.sums()), Sums(one.bytes + v.again.bytes, one.work + v.again.work, launches), c.device, slow > 0)
+    v.burden = p.burden.plus(c.burden)
+    pays, sums = compare((p.sums(), c.sums()), one.plus(v.again).plus(v.burden), c.device, slow > 0)
+    if pays and _is_placed(g, p, c, crossing, trial):
+        v.placed = placed_of(g, p, c)
+    if v.placed is not None:
+        # What the schedule does, instead of what it might do.
+        v.burden = burden_of(g, p, c, v.placed)
+        one = Sums(one.bytes, p.work + c.work + p.work * slow, launches)
+        pays, sums = compare((p.sums(), c.sums()), one.plus(v.again).plus(v.burden), c.device, slow > 0)
+        extra = v.burden.work - p.burden.work - c.burden.work
+        between = [f"'%{e}'" for e in v.placed.stored]
+        if between and not pays:
+            v.text = f"{', '.join(between[:SHOWN])} would be stored all the same"
     if not pays:
         return Verdict.no(f"it would not pay: {sums}{f', {v.text}' if v.text else ''}{guess_text(g, [x.edge for x in crossing])}")
     more = extra / (p.work + c.work) if p.work + c.work and not slow else 0.0
@@ -247,6 +264,51 @@ def _sums(g: Graph, p: Group, c: Group, crossing: list[Crossing], v: Verdict) ->
     v.sums = one
     v.waiting = sum(len(g.readers.get(e, ())) > 1 for e in {x.edge for x in crossing}) + len(v.staged)
     return v
+
+
+def _is_placed(g: Graph, p: Group, c: Group, crossing: list[Crossing], trial: Trial) -> bool:
+    """Whether the schedule is asked: for stencils, and what they are already part of. Rows that a block shares are in its registers."""
+    if trial.shapes or p.inner or c.inner or p.product or c.product:
+        return False
+    if any(call.facts.recurrent for group in (p, c) for call in group.calls):
+        return False
+    return p.asked or c.asked or any(far > 0 for x in crossing for _, _, far in _pairs(g, x))
+
+
+def placed_of(g: Graph, p: Group, c: Group) -> Placed | None:
+    """Where the schedule has the edges inside two groups as one."""
+    calls = sorted({call.number: call for call in (*p.calls, *c.calls)}.values(), key=lambda call: call.number)
+    return g.ask(calls, frozenset(kept_of(g, p, c)), p.clones | c.clones, c.device.name)
+
+
+def burden_of(g: Graph, p: Group, c: Group, at: Placed) -> Sums:
+    """What buffers, their kernels, rims, and values that are computed again cost two groups as one."""
+    calls = sorted({call.number: call for call in (*p.calls, *c.calls)}.values(), key=lambda call: call.number)
+    work = 0.0
+    times: dict[int, float] = {}
+    for call in reversed(calls):
+        most = 1.0
+        for e in call.results:
+            if e in at.rims:
+                most = max(most, at.rims[e])
+            elif e in at.inline:
+                readers = [r for r in calls if e in r.args]
+                most = max([most, *(times[r.number] * _shared(g, Crossing(e, r), c.device) for r in readers if r.number in times)])
+        times[call.number] = most
+        work += call.sums.work * (most - 1)
+    outside = [e for e in p.reads.keys() | c.reads.keys() if e not in p.made and e not in c.made]
+    size = max(g.elements[e] for e in (*p.made, *c.made))
+    rims = sum(g.bytes[e] for e in outside if 2 * g.elements[e] >= size) * (at.around - 1)
+    return Sums(rims + sum(g.bytes[e] * (1 + n * at.around) for e, n in at.stored.items()), work, at.kernels)
+
+
+def _shared(g: Graph, x: Crossing, device: DeviceModel) -> float:
+    """How often a value is computed that is evaluated where it is read: threads of a GPU share those of a run of places."""
+    ratio = ratio_of(g, x)
+    if ratio <= ONCE or device.runs is None:
+        return max(1.0, ratio)
+    reach = max((far for _, _, far in _pairs(g, x)), default=0)
+    return min(ratio, prod((n + reach) / n for n in device.runs))
 
 
 def _slowed(g: Graph, c: Group, crossing: list[Crossing]) -> float:
@@ -310,6 +372,8 @@ def weigh_siblings(g: Graph, a: Group, b: Group) -> Verdict:
         return Verdict.no(why)
     if a.product or b.product or _steps(a) or _steps(b):
         return Verdict.no("products and recurrences have kernels of their own")
+    if a.tiles or b.tiles:
+        return Verdict.no("what is staged by tiles has a kernel of its own")
     trial = Trial(g.axes)
     for e in a.reads.keys() & b.reads.keys():
         first = [_walks(g, group, e) for group in (a, b)]
@@ -319,9 +383,9 @@ def weigh_siblings(g: Graph, a: Group, b: Group) -> Verdict:
                 trial.unite(axes[0], other)  # type: ignore[arg-type]
     if trial.conflict or _shaped(g, a, b, trial, []) is not None or _mixed(g, a, b, trial):
         return Verdict.no("they are shaped differently")
-    v = Verdict(trial=trial, saved=saved(g, a, b), again=_together(a, b))
+    v = Verdict(trial=trial, saved=saved(g, a, b), again=_together(a, b), burden=a.burden.plus(b.burden))
     v.sums = Sums(a.bytes + b.bytes - v.saved, a.work + b.work, kernels(g, a, b))
-    pays, sums = compare((a.sums(), b.sums()), v.sums, b.device)
+    pays, sums = compare((a.sums(), b.sums()), v.sums.plus(v.burden), b.device)
     v.text = f"{round(v.saved)} bytes fewer to move"
     if not pays:
         v.refused = f"it would not pay: {sums}"
@@ -329,7 +393,7 @@ def weigh_siblings(g: Graph, a: Group, b: Group) -> Verdict:
 
 
 def _together(a: Group, b: Group) -> Sums:
-    return Sums(a.again.bytes + b.again.bytes, a.again.work + b.again.work)
+    return Sums(a.again.bytes + b.again.bytes, a.again.work + b.again.work, 0)
 
 
 def _steps(group: Group) -> bool:
@@ -358,9 +422,9 @@ def weigh_apart(g: Graph, a: Group, b: Group) -> Verdict:
     why = static(g, a, b)
     if why is not None:
         return Verdict.no(why)
-    if not (small(a) and small(b)) or _mixed(g, a, b, Trial(g.axes)):
+    if not (small(a) and small(b)) or a.tiles or b.tiles or _mixed(g, a, b, Trial(g.axes)):
         return Verdict.no("they are not small")
-    v = Verdict(trial=Trial(g.axes), saved=saved(g, a, b), again=_together(a, b))
+    v = Verdict(trial=Trial(g.axes), saved=saved(g, a, b), again=_together(a, b), burden=a.burden.plus(b.burden))
     v.sums = Sums(a.bytes + b.bytes - v.saved, a.work + b.work, kernels(g, a, b))
     v.text = "each takes less time than its launch, side by side too"
     return v

@@ -20,8 +20,8 @@ from pipelink_ir.passes.scheduling.steps import steps
 from pipelink_ir.passes.scheduling.tiles import Tiled
 from pipelink_ir.passes.scheduling.wishes import Wishes, wishes_of
 
-DEEPEST = 40
-"""Locals inside locals inside locals: beyond this a buffer."""
+DEEPEST = 256
+"""Locals inside locals inside locals: beyond this a buffer. What fusion makes of its most nodes is not so deep."""
 CONTEXTS = 64
 """Different places of evaluation that are told apart; more than that is more than inlining is worth."""
 MOST_CONTEXTS = 256

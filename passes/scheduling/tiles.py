@@ -26,12 +26,14 @@ from pipelink_ir.passes.scheduling.uses import uses_of
 
 SHARED = 48 << 10
 """Bytes of shared memory that every device has for a block."""
-MULTIPROCESSOR = 160 << 10
+MULTIPROCESSOR = 200 << 10
 """Bytes that the blocks of a multiprocessor share, about."""
 MULTIPROCESSORS = 128
 """How many there are, about."""
 BUSY = 512
 """So many threads keep a multiprocessor busy."""
+LOADED = 10.0
+"""Cost of reading an element of an operand."""
 THREADS = 128
 WHOLE = 8
 """So many channels at most are computed together."""
@@ -62,8 +64,8 @@ class Stage:
         return rows, columns
 
     def pitch(self, tile: tuple[int, int]) -> int:
-        """Elements from one row to the next: each begins at a multiple of 16 bytes."""
-        return -(-self.size(tile)[1] * self.keep // 16) * 16
+        """Elements from one row to the next."""
+        return -(-self.size(tile)[1] * self.keep // 8) * 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class Tiled:
     run: tuple[int, int]
     stages: tuple[Stage, ...]
     asks: tuple[Ask, ...]
+    reach: tuple[int, int]
+    """How many rows and columns more than the tile has are read of operands."""
     alone: bool
 
     def rim(self, tensor: str) -> float:
@@ -98,15 +102,10 @@ class Tiled:
         s = next(s for s in self.stages if s.tensor == tensor)
         return prod(s.size(self.tile)) / prod(self.tile)
 
+    @property
     def around(self) -> float:
         """How much of an operand is read for each place of the tile."""
-        low, high = [0, 0], [0, 0]
-        for a in self.asks:
-            axis = 0 if a.along == DOWN else 1
-            s = self.stages[a.stage] if a.stage < len(self.stages) else None
-            low[axis] = max(low[axis], (s.low[axis] if s else 0) - a.low)
-            high[axis] = max(high[axis], (s.high[axis] if s else 0) + a.high)
-        return prod(n + a + b for n, a, b in zip(self.tile, low, high, strict=True)) / prod(self.tile)
+        return prod(n + r for n, r in zip(self.tile, self.reach, strict=True)) / prod(self.tile)
 
 
 # --------------------------------------------------------------------------------------------------------------------- reads
@@ -275,7 +274,7 @@ class _Finder:
         down, across, whole = self._layout(moved)
         costs = [self._cost(t) for t in jobs]
         alone = [heavy(self.op, self.inline, t.pieces[0]) for t in jobs]
-        return self._sized(Tiled(down, across, whole, (1, 1), (1, 1), (), (), alone[-1]), reads, costs, alone, asked)
+        return self._sized(Tiled(down, across, whole, (1, 1), (1, 1), (), (), (0, 0), alone[-1]), reads, costs, alone, asked)
 
     # ------------------------------------------------------------------------------------------------------------------ layout
 
@@ -373,7 +372,7 @@ class _Finder:
             run = (run[0] // 2, run[1]) if run[0] > 1 else (1, run[1] // 2)
         w = self._staged(replace(w, run=run), reads, alone)
         most = max((n for s in w.stages for n in (*s.low, *s.high)), default=0)
-        sizes = (asked,) if asked is not None else ((r, c) for r in ((8, 16, 32, 64) if w.down >= 0 else (1,)) for c in (32, 64, 128, 256))
+        sizes = (asked,) if asked is not None else ((r, c) for r in ((8, 16, 24, 32, 48, 64) if w.down >= 0 else (1,)) for c in (32, 64, 96, 128, 256))
         best: tuple[float, Tiled] | None = None
         for tile in sizes:
             if tile[1] % w.run[1] or tile[0] % w.run[0] or (w.down < 0) is not (tile[0] == 1) or (tile[1] < most or (w.down >= 0 and tile[0] < most)):
@@ -410,7 +409,7 @@ class _Finder:
             if k not in (w.down, w.across, *w.whole):
                 n_ = count(a)
                 blocks *= MULTIPROCESSORS if n_ is None else n_
-        return (work * THREADS / prod(w.tile) + 1.0) / used * max(1.0, BUSY / resident) * max(1.0, MULTIPROCESSORS / max(1.0, blocks))
+        return (work * THREADS / prod(w.tile) + LOADED * w.around) / used * max(1.0, BUSY / resident) * max(1.0, MULTIPROCESSORS / max(1.0, blocks))
 
     def _staged(self, w: Tiled, reads: dict[str, list[_Seen]], alone: list[bool]) -> Tiled:
         """The rims of all locals and the borders that are asked for."""
@@ -419,6 +418,7 @@ class _Finder:
         need: dict[str, tuple[list[int], list[int]]] = {t.name: ([0, 0], [0, 0]) for t in self.members}
         has: dict[str, list[int]] = {t.name: [0, 0] for t in self.members}
         asks: dict[Ask, None] = {}
+        least, most = [0, 0], [0, 0]
         stages: list[Stage] = []
         for name, seen in reads.items():
             low, high = need.get(name, ([0, 0], [0, 0]))
@@ -445,9 +445,12 @@ class _Finder:
                         lows, highs = need[s.tensor]
                         lows[a], highs[a] = max(lows[a], low[a] - i.low), max(highs[a], high[a] + i.high)
                         has[s.tensor][a] = max(has[s.tensor][a], wide[a] + i.high)
-                    elif word == "border" and self.op.tensors[s.tensor].border[k] is not None:
+                        continue
+                    least[a], most[a] = min(least[a], i.low - low[a]), max(most[a], wide[a] + i.high)
+                    if word == "border" and self.op.tensors[s.tensor].border[k] is not None:
                         asks[Ask(numbers[name], s.tensor, k, (DOWN, ACROSS)[a], i.low, i.high)] = None
-        return replace(w, stages=tuple(sorted(stages, key=lambda s: numbers[s.tensor])), asks=tuple(asks))
+        return replace(w, stages=tuple(sorted(stages, key=lambda s: numbers[s.tensor])), asks=tuple(asks),
+                       reach=(most[0] - least[0], most[1] - least[1]))
 
     def _mirrored(self, t: Tensor, low: list[int], high: list[int], w: Tiled, reads: dict[str, list[_Seen]]) -> None:
         """Borders that the tile can answer: the result has the places of the local, and what a mirror shows is there."""
