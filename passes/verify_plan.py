@@ -61,9 +61,11 @@ class _Proof:
             self._memory()
 
     def _fail(self, n: Node, message: str, notes: list[Note], help: str) -> None:
-        if n.plan is None or n.plan.span is NOWHERE:
+        # A node without a plan stands among plans that somebody wrote, or a pass left it out.
+        written = n.plan.span if n.plan is not None else n.span if any(m.plan is not None and m.plan.span is not NOWHERE for m in self.nodes) else NOWHERE
+        if written is NOWHERE:
             internal_error(f"the plan of '@{self.pipeline.name}': {message}")
-        self.report.error("dependency", n.plan.span, message, notes, help)
+        self.report.error("dependency", written, message, notes, help)
 
     def _order(self, streams: list[int]) -> bool:
         """Happens-before from streams and events; False if the plan cannot run at all."""

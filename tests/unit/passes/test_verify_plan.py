@@ -180,6 +180,11 @@ def test_a_user_is_told_what_is_not_ordered_and_a_pass_is_not() -> None:
     assert (fault.field, fault.span.line) == ("dependency", 5)
     assert "'%a'" in fault.message
     assert fault.notes[0].span.line == 4
+    with pytest.raises(ProgramError) as caught:
+        run_passes(parse(text.replace(" plan { stream = 1 }", ""), "p.plir"), parse_passes("resolve,infer-types,verify-plan"), Report())
+    fault = caught.value.diagnostics[0]
+    assert (fault.field, fault.span.line) == ("dependency", 5)
+    assert "'%b' has 0 streams" in fault.message
     module = planned(3, 6)
     nodes = [n for n in module.pipelines[0].nodes if isinstance(n, Node)]
     broken = [replace(n, plan=Section("plan", (Setting("stream", IntLit(i)),))) for i, n in enumerate(nodes)]
