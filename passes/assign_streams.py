@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pipelink_ir.ir import contracts
-from pipelink_ir.ir.diagnostics import Report
+from pipelink_ir.ir.diagnostics import Report, UsageError
 from pipelink_ir.ir.nodes import Alias, IntLit, Items, Module, Node, Operator, Pipeline, Section, Setting
 from pipelink_ir.passes.manager import register_pass
 from pipelink_ir.passes.streams.chains import fewest_chains
@@ -44,8 +44,10 @@ class Options:
 @register_pass("assign-streams", "streams, and the fewest events that keep every dependency", Options, typed=True)
 def assign_streams(module: Module, options: Options, report: Report) -> Module:
     """Give every node a stream; see the page above."""
+    if options.max_streams < 1:
+        raise UsageError(f"assign-streams: 'max_streams' is 1 or more, not {options.max_streams}; 1 gives a serial plan")
     operators = {o.name: o for o in module.operators}
-    items = tuple(_Assignment(i, operators, max(1, options.max_streams)).run() if isinstance(i, Pipeline) else i for i in module.items)
+    items = tuple(_Assignment(i, operators, options.max_streams).run() if isinstance(i, Pipeline) else i for i in module.items)
     return module if all(a is b for a, b in zip(items, module.items, strict=True)) else replace(module, items=items)
 
 

@@ -120,8 +120,12 @@ def _parse(text: str) -> list[Step]:
 def with_options(steps: Iterable[Step], text: str) -> tuple[Step, ...]:
     """The steps with other options for some of them, `assign-streams{max_streams=8},fuse{nodes=1}`; what is not named stays as it is."""
     out = list(steps)
+    seen: set[str] = set()
     for entry in Scanner(text, "--pass-options").pipeline():
         found = find_pass(entry.name, entry.place)
+        if entry.name in seen:
+            raise UsageError(f"{entry.place}the options of '{entry.name}' are given twice; write them together, '{entry.name}{{a=1,b=2}}'")
+        seen.add(entry.name)
         at = [k for k, s in enumerate(out) if s.of is found]
         if not at:
             raise UsageError(f"{entry.place}the pass '{entry.name}' is not among those that run: {pipeline_text(out)}")

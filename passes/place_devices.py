@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from pipelink_ir.ir.diagnostics import Report
-from pipelink_ir.ir.nodes import Alias, Module, Node, Operator, Pipeline, Scoped, Section, Text
+from pipelink_ir.ir.diagnostics import Report, did_you_mean
+from pipelink_ir.ir.nodes import Alias, Device, Module, Node, Operator, Pipeline, Scoped, Section, Text
 from pipelink_ir.ir.source import NOWHERE
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.devices import declared_archs, device_of, device_text, folded, has, mapped, parse_map
@@ -87,7 +87,7 @@ class _Placement:
 
     def pipeline(self, p: Pipeline) -> Pipeline:
         nodes = self.nodes(p.nodes)
-        device = mapped(p.device, self.map) if p.device is not None else None
+        device = self._mapped(p.device) if p.device is not None else None
         return p if nodes is p.nodes and device is p.device else replace(p, nodes=nodes, device=device)
 
     def nodes(self, nodes: tuple[Node | Alias, ...]) -> tuple[Node | Alias, ...]:
@@ -101,9 +101,17 @@ class _Placement:
         plan = self._plan(n)
         if n.device is None:
             return n if plan is n.plan else replace(n, plan=plan)
-        device = mapped(n.device, self.map)
+        device = self._mapped(n.device)
         here = device_text(device) == self.target or has(self.target, device, self.archs)
         return replace(n, device=None, plan=plan, reason=n.reason if here else _joined(f"fallback: {folded(n.device, self.target)}", n.reason))
+
+    def _mapped(self, asked: Device) -> Device:
+        """The device that stands for one; a target that a map names is declared, as one that a node names."""
+        device, declared = mapped(asked, self.map), [t.name for t in self.module.targets]
+        if device is not asked and device.kind == "target" and device.name not in declared:
+            self.report.error("device", asked.span, f"the device map puts {device_text(device)} in the place of {device_text(asked)}, and no such target is declared",
+                              (), did_you_mean(device.name or "", declared, "@") or f"declare it: target {device_text(device)} {{ arch = sm_90 }}")
+        return device
 
     def _plan(self, n: Node) -> Section | None:
         """The plan of a node without places on other devices."""

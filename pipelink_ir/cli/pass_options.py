@@ -88,12 +88,16 @@ def _device_map(text: str | None) -> tuple[str, ...]:
     """The entries of `cuda:1=cuda:0,@t4=cpu`."""
     from pipelink_ir.passes.devices import is_device
     entries = tuple(e.strip() for e in text.split(",")) if text is not None else ()
+    seen: set[str] = set()
     for e in entries:
         asked, equals, given = e.partition("=")
         for device in (asked, given):
             if not equals or not is_device(device):
                 raise UsageError(f"--device-map: '{device if equals else e}' is no {'device' if equals else 'entry DEVICE=DEVICE'}; "
                                  "devices are cpu, cuda:N, and declared targets, @t4")
+        if asked in seen:
+            raise UsageError(f"--device-map: '{asked}' is given twice")
+        seen.add(asked)
     return entries
 
 

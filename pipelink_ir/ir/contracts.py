@@ -116,7 +116,8 @@ def check_keys(op: Operator, report: Report) -> None:
             scope = entry.tensor if isinstance(entry, Scoped) else None
             if scope is not None and scope not in tensors:
                 report.error("name", entry.span, f"'@{op.name}' has no operand, result or local '%{scope}'",
-                             [Note(f"'@{op.name}' is declared here", op.signature)], did_you_mean(scope, tensors, "%"))
+                             [Note(f"'@{op.name}' is declared here", op.signature)],
+                             did_you_mean(scope, tensors, "%") or f"there are {', '.join(f'%{t}' for t in sorted(tensors))}")
             for s in entry.settings if isinstance(entry, Scoped) else (entry,):
                 if known is not None and s.key not in known:
                     home = next((name for name, keys in KEYS.items() if s.key in keys), None)

@@ -40,6 +40,14 @@ def test_result_and_talk_are_apart(pipelinkc: Command, scale: Path) -> None:
     assert plain.err == ""
 
 
+def test_a_device_map_names_each_device_once(pipelinkc: Command, scale: Path) -> None:
+    assert pipelinkc(scale, "--device-map", "cuda:1=cuda:0, @t4=cpu").status == 0
+    for given, message in (("cuda:1=cuda:0,cuda:1=cpu", "'cuda:1' is given twice"), ("cuda:1=gpu", "'gpu' is no device"), ("cpu", "'cpu' is no entry DEVICE=DEVICE")):
+        done = pipelinkc(scale, "--device-map", given)
+        assert (done.status, done.out) == (2, "")
+        assert f"--device-map: {message}" in done.err
+
+
 def test_print_ir_of_some(pipelinkc: Command, scale: Path) -> None:
     err = pipelinkc(scale, "--print-ir-before=infer-types,flatten", "--print-ir-after=resolve").err
     assert re.findall(r"IR Dump (\w+ [\w-]+)", err) == ["After resolve", "Before infer-types", "Before flatten"]

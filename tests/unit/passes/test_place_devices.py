@@ -66,6 +66,13 @@ def test_a_map_puts_one_device_in_the_place_of_another() -> None:
     assert "asked for cpu, runs on cuda:0" in str(ledger(module, "cuda:0")[0])
 
 
+def test_a_map_names_targets_that_are_declared() -> None:
+    with pytest.raises(pl.ProgramError, match="the device map puts @hots in the place of cuda:1, and no such target is declared") as caught:
+        placed("on cuda:1", "cuda:0", "cuda:1=@hots")
+    assert {(d.code[:2], d.help) for d in caught.value.diagnostics} == {("PL", "did you mean '@host'?")}
+    assert all(d.span.line > 1 for d in caught.value.diagnostics)
+
+
 def test_without_a_target_the_first_device_that_is_asked_for_has_all() -> None:
     module = run_passes(parse(TEXT.replace("WHERE", ""), "p.plir"), parse_passes("frontend,place-devices"), Report())
     folded = [n for p in module.pipelines for n in p.nodes if isinstance(n, Node) and n.reason]
@@ -110,6 +117,10 @@ def test_options_for_some_of_the_passes() -> None:
     for text, message in (("nothing", "there is no pass 'nothing'"), ("resolve{x=1}", "no option 'x'"), ("verify-plan,simplify{nodes=perhaps}", "true or false")):
         with pytest.raises(pl.UsageError, match=f"--pass-options.*{message}"):
             with_options(steps, text)
+    with pytest.raises(pl.UsageError, match="column 16: the options of 'fuse' are given twice"):
+        with_options(steps, "fuse{nodes=1}, fuse{code=9}")
+    with pytest.raises(pl.UsageError, match="'max_streams' is 1 or more, not 0"):
+        pl.compile(TEXT.replace("WHERE", ""), target="cpu", pass_options="assign-streams{max_streams=0}")
     with pytest.raises(pl.UsageError, match="'fuse' is not among those that run"):
         with_options(parse_passes("frontend"), "fuse{nodes=1}")
 
