@@ -109,8 +109,9 @@ class _Placement:
         """The device that stands for one; a target that a map names is declared, as one that a node names."""
         device, declared = mapped(asked, self.map), [t.name for t in self.module.targets]
         if device is not asked and device.kind == "target" and device.name not in declared:
-            self.report.error("device", asked.span, f"the device map puts {device_text(device)} in the place of {device_text(asked)}, and no such target is declared",
-                              (), did_you_mean(device.name or "", declared, "@") or f"declare it: target {device_text(device)} {{ arch = sm_90 }}")
+            message = f"the device map puts {device_text(device)} in the place of {device_text(asked)}, and no such target is declared"
+            help = did_you_mean(device.name or "", declared, "@") or f"declare it: target {device_text(device)} {{ arch = sm_90 }}"
+            self.report.error("device", asked.span, message, (), help)
         return device
 
     def _plan(self, n: Node) -> Section | None:
