@@ -16,6 +16,9 @@ from pipelink_ir.passes.aliasing.layout import Layout, Root, align_of, arena_of
 from pipelink_ir.passes.aliasing.report import Memory, Stretch, described
 from pipelink_ir.passes.proof.memory import MemoryProof, Scratch, happens_before
 
+MOST = 1 << 62
+"""No memory has so many bytes, and addresses beyond are no longer numbers of 64 bits."""
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -73,6 +76,12 @@ class Arenas:
     def place(self) -> Placed:
         """Find the places, and prove them."""
         arenas: dict[str, list[int]] = {}
+        total = sum(s.size for s in self.stretches)
+        if total > MOST:
+            report = Report()
+            report.error("PL6201", self.pipeline.name_span, f"what lives between the nodes of '@{self.pipeline.name}' has {total} bytes for these sizes, more "
+                         "than memory can have", (), "give smaller arrays")
+            raise ExecutionError(report.diagnostics)
         for n, s in enumerate(self.stretches):
             arenas.setdefault(s.arena, []).append(n)
         offsets, begin, align = [0] * len(self.stretches), 0, 1

@@ -6,11 +6,13 @@ The arena holds everything that lives between nodes. Who has memory to spare at 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.ir.diagnostics import About, Note, Report
 from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_int
 from pipelink_ir.ir.nodes import Operand, Pipeline
+from pipelink_ir.ir.shapes import ShapeMismatch, bind_shapes
 from pipelink_ir.runtime.matching import stop
 from pipelink_ir.runtime.origin import here
 from pipelink_ir.runtime.outputs import Given, share
@@ -30,6 +32,14 @@ def shapes_of(pipeline: Pipeline, given: Mapping[str, Any]) -> tuple[tuple[int, 
             report.error("input", pipeline.name_span, f"'@{pipeline.name}' has no input '%{name}'", (), f"its inputs are {', '.join(sorted(known))}")
     out = [_shape(o, given, report) for o in pipeline.inputs]
     stop(report)
+    try:
+        bind_shapes([(o.type, s) for o, s in zip(pipeline.inputs, out, strict=True)], {})
+    except ShapeMismatch as fault:
+        number = getattr(fault, "argument", 0)
+        operand = pipeline.inputs[number]
+        report.error("input", operand.span, f"'%{operand.name}' cannot have the shape {list(out[number])}: {fault.message}", (),
+                     "give the shapes that the arrays of the call will have")
+    stop(report)
     return tuple(out)
 
 
@@ -38,10 +48,13 @@ def _shape(operand: Operand, given: Mapping[str, Any], report: Report) -> tuple[
     if value is not None:
         shape = getattr(value, "shape", value)
         try:
-            return tuple(int(n) for n in shape)
-        except (TypeError, ValueError):
+            sizes = tuple(index(n) for n in shape)
+        except TypeError:
             report.error("input", operand.span, f"'%{operand.name}' is neither an array nor a shape", (), f"write {operand.name}=(2, 3), or give an array")
             return ()
+        if any(n < 0 for n in sizes):
+            report.error("input", operand.span, f"'%{operand.name}' cannot have the shape {list(sizes)}: a size is negative", (), "sizes are 0 or more")
+        return sizes
     try:
         return tuple(evaluate_int(d, {}) for d in operand.type.dims)
     except CannotEvaluate:

@@ -71,13 +71,15 @@ class BoundPipeline:
 
     def arena_bytes(self, /, **given: Any) -> int:
         """How large an arena has to be that a call is given; see `Compiled.arena_bytes`."""
+        self._refuse(given, missing=False)
         return self.rest.arena_bytes(**self._held, **given)
 
     def explain(self, /, **given: Any) -> str:
         """What was inserted, and how memory is used; see `Compiled.explain`."""
+        self._refuse(given, missing=False)
         return self.rest.explain(**(self._held | given if given else {}))
 
-    def _refuse(self, arrays: Mapping[str, Any]) -> None:
+    def _refuse(self, arrays: Mapping[str, Any], missing: bool = True) -> None:
         report, p = Report(), self.whole.pipeline
         for name in arrays:
             if name in self.params:
@@ -87,7 +89,7 @@ class BoundPipeline:
                 report.error("input", p.name_span, f"'@{p.name}' has no input '%{name}'; it asks for {self._listed()}", (),
                              did_you_mean(name, self._names, "%") or f"leave '{name}' out")
         for o in self._asked:
-            if o.name not in arrays:
+            if missing and o.name not in arrays:
                 report.error("input", o.span, f"the input '%{o.name}' is missing; '@{p.name}' asks for {self._listed()}", (), f"give an array for '{o.name}'")
         stop(report)
 

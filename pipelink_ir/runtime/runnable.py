@@ -91,6 +91,10 @@ class Runnable:
         self.resident: frozenset[str] = frozenset()
         """Inputs that were moved to the device when parameters were bound: a call whose other arrays are on the host has its results there too."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, or what came out of a pickle in another process, makes machine code of its own when it first runs."""
+        return self.__dict__ | dict.fromkeys(("_executable", "_binder", "_watched", "_again"))
+
     @property
     def float64(self) -> bool:
         """Whether the reference computes in f64 throughout."""

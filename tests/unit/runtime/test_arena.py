@@ -57,6 +57,22 @@ def test_the_size_is_asked_for_with_shapes_or_arrays(net: pl.Compiled) -> None:
         net.arena_bytes(x="4x6")
     with pytest.raises(ExecutionError, match="axes"):
         net.arena_bytes(x=(4, 6, 1))
+    for shape in ("46", (4.5, 6), ("4", "6"), 4):
+        with pytest.raises(ExecutionError, match="neither an array nor a shape"):
+            net.arena_bytes(x=shape)
+    with pytest.raises(ExecutionError, match="a size is negative"):
+        net.explain(x=(-4, 6))
+    for n in (1 << 58, 1 << 64):
+        with pytest.raises(ExecutionError, match="more than memory can have") as caught:
+            net.arena_bytes(x=(n, 6))
+        assert caught.value.diagnostics[0].code == "PL6201"
+
+
+def test_shapes_that_do_not_fit_each_other_are_refused_without_an_arena_too() -> None:
+    p = pl.compile(OPS + "pipeline @p(%a: tensor<NxKxf32>, %b: tensor<NxKxf32>) -> (%y: tensor<NxKxf32>) { %y = @j(%a, %b) }", "reference")
+    assert p.arena_bytes(a=(2, 3), b=(2, 3)) == 0
+    with pytest.raises(ExecutionError, match=r"'%b' cannot have the shape \[2, 4\]: axis 1 is 4, but K is 3"):
+        p.arena_bytes(a=(2, 3), b=(2, 4))
 
 
 def test_sizes_that_the_signature_knows_are_not_asked_for() -> None:

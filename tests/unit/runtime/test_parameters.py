@@ -1,6 +1,8 @@
 """Parameters bound once: what depends on them alone is computed then, and each call asks for the other inputs."""
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -157,3 +159,24 @@ def test_it_says_what_it_is(arrays: dict[str, Any]) -> None:
     f = pl.compile(NET, "cpu").bind(q=arrays["q"], b=arrays["b"])
     assert repr(f) == "<pipeline @net for cpu: %x, with %q, %b bound>"
     assert "peak" in f.explain(x=arrays["x"])
+
+
+def test_shapes_of_a_bound_pipeline_are_those_of_the_other_inputs(arrays: dict[str, Any]) -> None:
+    f = pl.compile(NET, "cpu").bind(q=arrays["q"], b=arrays["b"])
+    assert f.arena_bytes(x=(5, 8)) == f.arena_bytes(x=arrays["x"])
+    for ask in (f.arena_bytes, f.explain):
+        with pytest.raises(ExecutionError, match="the parameter '%q' is bound already"):
+            ask(x=(5, 8), q=(8, 6))
+        with pytest.raises(ExecutionError, match="has no input '%X'; it asks for %x"):
+            ask(X=(5, 8))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_copies_and_pickles_run(arrays: dict[str, Any], target: str) -> None:
+    p = pl.compile(NET, target)
+    f = p.bind(q=arrays["q"], b=arrays["b"])
+    y = f(x=arrays["x"]).y
+    for again in (copy.deepcopy(f), pickle.loads(pickle.dumps(f))):
+        np.testing.assert_array_equal(again(x=arrays["x"]).y, y)
+    for whole in (copy.copy(p), copy.deepcopy(p), pickle.loads(pickle.dumps(p))):
+        np.testing.assert_allclose(whole(**arrays).y, y, rtol=1e-5)
