@@ -51,6 +51,8 @@ def _execute(args: argparse.Namespace, project: Project) -> int:
     from pipelink_ir.runtime.transfer import Inputs
     if args.runs < 1:
         raise UsageError("--runs is 1 or more")
+    if args.seed < 0:
+        raise UsageError("--seed is 0 or more")
     sizes, files = _sizes(args.size), Inputs(args.inputs, settings(args.one_in, "--in"))
     compiled = _compile(args, project)
     console.report(compiled.diagnostics)
@@ -98,8 +100,12 @@ def _sizes(texts: list[str]) -> dict[str, int]:
     out: dict[str, int] = {}
     for part in (p.strip() for text in texts for p in text.split(",")):
         name, equals, value = part.partition("=")
-        if not equals or not name or not value.isdigit():
+        if not equals or not name or not value.isascii() or not value.isdigit():
             raise UsageError(f"--size takes NAME=N, with a number that is not negative, not '{part}'")
+        if name in out:
+            raise UsageError(f"--size: '{name}' is given twice")
+        if len(value) > 19 or int(value) >= 1 << 63:
+            raise UsageError(f"--size: {value} is too large for '{name}'; a size is below 2**63")
         out[name] = int(value)
     return out
 

@@ -6,6 +6,7 @@ cache is emptied before each call; on the processor they are of the host.
 """
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -76,10 +77,15 @@ class Measured:
 def made_inputs(compiled: Runnable, given: Mapping[str, Any], sizes: Mapping[str, int], seed: int = 0) -> dict[str, Any]:
     """An array for each input: those that are given, and random ones for the others, of the sizes that the given ones and `sizes` say."""
     import numpy as np
-    env = dict(sizes)
+    env: dict[str, int] = {}
     for operand in compiled.inputs:
         if operand.name in given:
             _bind(operand, np.shape(given[operand.name]), env)
+            for name in sizes.keys() & env.keys():
+                if env[name] != sizes[name]:
+                    shape = list(np.shape(given[operand.name]))
+                    raise UsageError(f"--size: {name} is {sizes[name]}, but {env[name]} in the array for '%{operand.name}', {shape}")
+    env |= sizes
     missing = [n for n in dict.fromkeys(n for o in compiled.inputs if o.name not in given for d in o.type.dims for n in sorted(names_in(d))) if n not in env]
     if missing:
         which = "size" if len(missing) == 1 else "sizes"
@@ -113,6 +119,8 @@ def _random(operand: Operand, shape: tuple[int, ...], rng: Any) -> Any:
     if any(n < 0 for n in shape):
         raise UsageError(f"'%{operand.name}' would have the shape {list(shape)}")
     dtype = DTYPES[operand.type.dtype]
+    if math.prod(shape) * dtype.bytes >= 1 << 62:
+        raise UsageError(f"'%{operand.name}' would have the shape {list(shape)}, which no memory holds")
     if dtype.kind == "float":
         return rng.random(shape, dtype=np.float32).astype(dtype.numpy())
     kind = dtype.numpy()

@@ -98,6 +98,9 @@ def test_arrays_from_files_decide_sizes(pipelinkc: Command, program: Path, tmp_p
     done = pipelinkc("bench", program, "--target", "cpu", "--in", f"x={tmp_path / 'x.npy'}", "--runs", "1", "--format", "json")
     assert done.status == 0, done.err
     assert json.loads(done.out)["sizes"] == {"N": 6, "H": 5}
+    done = pipelinkc("bench", program, "--target", "cpu", "--in", f"x={tmp_path / 'x.npy'}", "--runs", "1", "--size", "H=4")
+    assert (done.status, done.out) == (2, "")
+    assert "--size: H is 4, but 5 in the array for '%x', [6, 5]" in done.err
     np.savez(tmp_path / "all.npz", x=np.ones((6, 5), np.float32), b=np.ones(4, np.float32))
     done = pipelinkc("bench", program, "--target", "cpu", "--inputs", tmp_path / "all.npz", "--runs", "1")
     assert done.status == 1
@@ -110,7 +113,13 @@ def test_arrays_from_files_decide_sizes(pipelinkc: Command, program: Path, tmp_p
     (["--size", "N=4,H=4,Q=3"], "has no size 'Q' in its inputs; it has H, N"),
     (["--size", "N"], "--size takes NAME=N"),
     (["--size", "N=-4"], "--size takes NAME=N"),
+    (["--size", "N=4,H=4,N=5"], "--size: 'N' is given twice"),
+    (["--size", "N=4", "--size", "N=4,H=2"], "--size: 'N' is given twice"),
+    (["--size", "N=\u00b2,H=2"], "--size takes NAME=N"),
+    (["--size", "N=9223372036854775808,H=2"], "a size is below 2**63"),
+    (["--size", "N=2305843009213693952,H=300"], "which no memory holds"),
     (["--runs", "0", "--size", "N=4,H=4"], "--runs is 1 or more"),
+    (["--seed", "-1", "--size", "N=4,H=4"], "--seed is 0 or more"),
     (["--target", "reference", "--size", "N=4,H=4"], "times are measured on 'cpu' and 'cuda', not on 'reference'"),
     (["--target", "sm_80", "--size", "N=4,H=4"], "times are measured on 'cpu' and 'cuda'"),
     (["--stop-after", "fuse", "--size", "N=4,H=4"], "does not go with 'bench'"),
