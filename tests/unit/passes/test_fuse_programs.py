@@ -8,14 +8,20 @@ import pytest
 from scipy import ndimage, special
 
 from pipelink_ir.backends.cpu.executable import load as load_cpu
+from pipelink_ir.backends.loops.gpu import build_gpu
 from pipelink_ir.backends.reference.executable import load as load_reference
 from pipelink_ir.grammar import parse, print_module
 from pipelink_ir.ir.diagnostics import Report
 from pipelink_ir.ir.nodes import Module, Node
+from pipelink_ir.ir.targets import Arch
+from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.ledger import ledger
 from pipelink_ir.passes.manager import parse_passes, run_passes
+from pipelink_ir.passes.scheduling.derivation import derivation
+from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
 
-CASES = Path(__file__).resolve().parents[2] / "cases"
+ROOT = Path(__file__).resolve().parents[3]
+CASES = ROOT / "tests" / "cases"
 BEFORE = "resolve,infer-types,check-contracts,flatten,simplify"
 
 OPERATORS = """
@@ -109,6 +115,36 @@ def test_a_chain_of_blurs_says_what_both_choices_move() -> None:
         want = ndimage.uniform_filter(want, 5, mode="reflect")
     for load in (load_reference, load_cpu):
         np.testing.assert_allclose(load(small, "p")({"x": x.astype(np.float32)})["y"], want, rtol=1e-5)
+
+
+def test_blurs_by_tiles_are_one_operator_and_one_kernel() -> None:
+    text = (ROOT / "benchmarks" / "models" / "blurs.plir").read_text(encoding="utf-8")
+    head, _, body = text.partition("pipeline @blurs")
+    module = run_passes(parse(head + "pipeline @blurs" + body.replace("NxHxWxC", "1x1080x1920x1"), "blurs"), parse_passes("cuda"), Report())
+    node, = nodes(module)
+    op = next(o for o in module.operators if o.name == node.op)
+    assert len(build_gpu(typed_operator(op), Arch("cuda", 90)).kernels) == 1
+    typed, stored = derivation(typed_operator(op), "cuda")
+    way, = gpu_plan(typed, stored).tiles.values()
+    # The picture is read once with what tiles read around themselves, and written once; the table is read once.
+    image, (rows, columns) = 1080 * 1920 * 4, way.tile
+    moved = image * (rows + 12) * (columns + 12) / (rows * columns) + image + 5 * 5 * 4
+    assert node.reason is not None
+    assert f"{round(moved)} bytes instead of {6 * image + 3 * 100}" in node.reason
+
+
+def test_what_the_schedule_stores_saves_nothing() -> None:
+    # A wrap reads far outside of a tile, and on a CPU there are no tiles: each picture goes to memory.
+    chain = "%x: tensor<1080x1920xf32>", "%y: tensor<1080x1920xf32>", "%a = @around(%x)  %y = @around(%a)"
+    ops = """op @around(%x: tensor<HxWxf32>) -> (%y: tensor<HxWxf32>) { memory { border = BORDER }
+      compute { %y[h, w] = sum[i < 5, j < 5](%x[h + i - 2, w + j - 2]) } }
+    """
+    for border, device, count in (("wrap", "cuda", 2), ("reflect", "cuda", 1), ("reflect", "cpu", 2)):
+        text = program(*chain).replace("pipeline @p", ops.replace("BORDER", border) + "pipeline @p")
+        module = passes(text, f"resolve,infer-types,flatten,simplify,fuse{{device={device}}}")
+        assert len(nodes(module)) == count, (border, device, told(module))
+        if device == "cuda" and count == 2:
+            assert any("'%a' would be stored all the same" in t for t in told(module))
 
 
 def test_a_layer_norm_of_operators_is_right() -> None:
