@@ -1,5 +1,5 @@
-"""How long each pass takes, and how that grows: generated pipelines of 100, 1,000 and 10,000 nodes, as chains, diamonds, wide graphs and graphs of several
-kinds of nodes, with and without fusion (unfused, the passes behind `fuse` have all the nodes to plan).
+"""How long each pass takes, and how that grows: generated pipelines of 100, 1,000 and 10,000 nodes, as chains, diamonds, wide graphs, graphs of several
+kinds of nodes and chains of rows and products, with and without fusion (unfused, the passes behind `fuse` have all the nodes to plan).
 
     python benchmarks/passes.py                  # all of it, some minutes
     python benchmarks/passes.py --nodes 100 1000 --shapes chain
@@ -17,6 +17,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ op @blur(%x: tensor<HxWxf32>) -> (%y: tensor<HxWxf32>) {
   memory  { border = replicate }
   compute { %y[h, w] = (%x[h, w - 1] + 2 * %x[h, w] + %x[h, w + 1]) / 4 }
 }
+op @matmul(%x: tensor<HxKxf32>, %w: tensor<KxMxf32>) -> (%y: tensor<HxMxf32>) { compute { %y[h, m] = sum[k < K](%x[h, k] * %w[k, m]) } }
 op @twice(%x: tensor<HxWxf32>) -> (%y: tensor<HxWxf32>) { graph { %t = @scale(%x) {by = 0.5} %y = @blur(%t) } }
 """
 
@@ -83,7 +85,27 @@ def mixed(nodes: int) -> Iterator[str]:
         last.append(f"m{i}" if i % 50 == 7 else f"n{i}")
 
 
-SHAPES: dict[str, Callable[[int], Iterator[str]]] = {"chain": chain, "diamonds": diamonds, "wide": wide, "mixed": mixed}
+def rows(nodes: int) -> Iterator[str]:
+    """A softmax, a layer_norm and a product of matrices by turns, each of what the one before makes."""
+    for i in range(nodes):
+        x = f"%n{i - 1}" if i else "%x"
+        yield f"%n{i} = " + (f"@softmax({x})", f"@layer_norm({x}, %g, %b)", f"@matmul({x}, %w)")[i % 3]
+
+
+def widths(nodes: int) -> Iterator[str]:
+    """The same with another width behind each product."""
+    for i in range(nodes):
+        x = f"%n{i - 1}" if i else "%x"
+        yield f"%n{i} = " + (f"@softmax({x})", f"@layer_norm({x}, %g{i // 3}, %b{i // 3})", f"@matmul({x}, %w{i // 3})")[i % 3]
+
+
+def _widths(nodes: int) -> list[int]:
+    """The width that each product of `widths` reads, and in the end what is left."""
+    rng = random.Random(nodes)
+    return [48, *(rng.randrange(16, 512) for _ in range((nodes + 1) // 3))]
+
+
+SHAPES: dict[str, Callable[[int], Iterator[str]]] = {"chain": chain, "diamonds": diamonds, "wide": wide, "mixed": mixed, "rows": rows, "widths": widths}
 WAYS = {"fused": "", "unfused": "fuse{nodes=1}"}
 
 
@@ -100,7 +122,16 @@ def program(shape: str, nodes: int) -> str:
             lines.append(f"{level[-1]} = @plus({a}, {b})")
         left = level + (left[-1:] if len(left) % 2 else [])
     lines.append(f"%out = @scale({left[0]})")
-    return OPERATORS + "pipeline @main(%x: tensor<64x48xf32>) -> (%out: tensor<64x48xf32>) on cuda:0 {\n  " + "\n  ".join(lines) + "\n}\n"
+    inputs, width = ["%x: tensor<64x48xf32>"], 48
+    if shape == "rows":
+        inputs += ["param %g: tensor<48xf32>", "param %b: tensor<48xf32>", "param %w: tensor<48x48xf32>"]
+    if shape == "widths":
+        sizes = _widths(nodes)
+        width = sizes[nodes // 3]
+        for k, (a, b) in enumerate(pairwise(sizes)):
+            inputs += [f"param %g{k}: tensor<{a}xf32>", f"param %b{k}: tensor<{a}xf32>", f"param %w{k}: tensor<{a}x{b}xf32>"]
+    return (("import std.nn\n" if shape in ("rows", "widths") else "") + OPERATORS
+            + f"pipeline @main({', '.join(inputs)}) -> (%out: tensor<64x{width}xf32>) on cuda:0 {{\n  " + "\n  ".join(lines) + "\n}\n")
 
 
 class Clock:

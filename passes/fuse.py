@@ -73,6 +73,8 @@ class _Fusion:
     """What calls of the same operators in the same arrangement became, edges by number; or why they became nothing."""
     places: dict[tuple[object, ...], Placed | None] = field(default_factory=dict)
     """Where the edges inside such calls live."""
+    attentions: dict[str, bool] = field(default_factory=dict)
+    """Operators that were looked at, and whether they are attention."""
 
     def run(self) -> Module:
         if self.options.nodes <= 1:
@@ -177,13 +179,15 @@ class _Pipeline:
 
     def _attention(self, calls: list[Call]) -> bool:
         """Whether some calls are attention together."""
-        read = {e for c in self.graph.calls.values() if c not in calls for e in c.args}
-        self.needed |= read
-        made = self.fusion.composed(*self._parts(replace(self.graph.groups[calls[-1].number], calls=calls)))
-        self.needed = self.outputs | self.graph.waited
+        own = {c.number for c in calls}
+        stay = {e for c in calls for e in c.results if e in self.needed or not own.issuperset(self.graph.readers.get(e, ()))}
+        made = self.fusion.composed(*self._arranged(calls, stay, frozenset()))
         if not isinstance(made, Composed):
             return False
-        return bool(heads(settled(typed_operator(made.op))))
+        known = self.fusion.attentions
+        if made.op.name not in known:
+            known[made.op.name] = bool(heads(settled(typed_operator(made.op))))
+        return known[made.op.name]
 
     def _made(self, group: Group) -> list[_Made]:
         """The operator of a group; if it cannot be written, those of the groups that it was made of."""

@@ -13,7 +13,7 @@ from math import prod
 from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name, Operator, Range, Read, Reduce
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import children, deep, walk
-from pipelink_ir.passes.infer.operator import typed_operator
+from pipelink_ir.passes.infer.operator import KEPT, typed_operator
 from pipelink_ir.passes.scheduling.costs import Costs
 from pipelink_ir.passes.scheduling.counts import bounds, count, names, ranges_of, terms, unrolled
 from pipelink_ir.passes.scheduling.risks import may_fail
@@ -88,7 +88,7 @@ def facts_of(op: Operator) -> Facts:
     """What is known of an operator with a compute."""
     found = _FACTS.get(id(op))
     if found is None or found[0] is not op:
-        if len(_FACTS) > 4096:
+        if len(_FACTS) > KEPT:
             _FACTS.clear()
         with deep():
             found = _FACTS[id(op)] = (op, _Finder(typed_operator(op)).run())

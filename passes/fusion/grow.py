@@ -125,7 +125,7 @@ def _into_readers(g: Graph, number: int) -> None:
     call = p.calls[0]
     if call.facts.recurrent or any(g.outside[e] != len(g.readers.get(e, ())) or e in g.waited for e in call.results):
         return
-    readers = list(dict.fromkeys(g.find(r) for e in call.results for r in g.readers[e]))
+    readers = list(dict.fromkeys(g.find(r) for e in call.results for r in g.readers.get(e, ())))
     if len(readers) < 2 or any(static(g, p, g.groups[r]) is not None for r in readers):
         return
     after = []

@@ -38,6 +38,8 @@ class Context:
     held: Facts
     data: frozenset[str] = frozenset()
     runs: Mapping[str, tuple[Expr, Expr]] = field(default_factory=dict)
+    free: bool = False
+    """Whether `base` says nothing about indices but that each runs from a number to a number above it, or from 0 to a dimension."""
 
     def guard(self, condition: Expr, holds: bool) -> Context:
         return replace(self, held=self.held.with_condition(condition, holds))
@@ -47,7 +49,39 @@ class Context:
         data = self.data | {r.index} if depends_on_data(r.lo, self.data) or depends_on_data(r.hi, self.data) else self.data
         runs = {**self.runs, r.index: (r.lo, r.hi)}
         base = self.base.with_range(r.index, r.lo, r.hi)
-        return Context(base, base if self.held is self.base else self.held.with_range(r.index, r.lo, r.hi), data, runs)
+        return Context(base, base if self.held is self.base else self.held.with_range(r.index, r.lo, r.hi), data, runs, self.free and plain_range(r))
+
+
+NEAR = 1 << 30
+"""Numbers of so many places are no extents; what they bound is left to the prover."""
+
+
+def plain_range(r: Range) -> bool:
+    """Whether a range goes from a number to a number above it, or from 0 to a name, which can only be a dimension."""
+    lo, hi = r.lo, r.hi
+    if not isinstance(lo, IntLit) or not -NEAR < lo.value < NEAR:
+        return False
+    return lo.value < hi.value < NEAR if isinstance(hi, IntLit) else isinstance(hi, Name) and lo.value == 0
+
+
+def run_of(index: Expr, c: Context, dims: Container[str]) -> tuple[Expr, Expr] | None:
+    """What an index lies between, where that can be read off: an index whose range is written in numbers or dimensions, or one in numbers plus a number."""
+    if not c.free:
+        return None
+    if isinstance(index, Name):
+        found = c.runs.get(index.name)
+        return found if found is not None and (isinstance(found[1], IntLit) or (isinstance(found[1], Name) and found[1].name in dims)) else None
+    if not isinstance(index, Apply) or index.fn not in ("+", "-") or len(index.args) != 2:
+        return None
+    name, by = index.args
+    found = c.runs.get(name.name) if isinstance(name, Name) else None
+    if found is None or not isinstance(by, IntLit) or not -NEAR < by.value < NEAR:
+        return None
+    lo, hi = found
+    if not isinstance(lo, IntLit) or not isinstance(hi, IntLit):
+        return None
+    step = by.value if index.fn == "+" else -by.value
+    return IntLit(lo.value + step, dtype=I64), IntLit(hi.value + step, dtype=I64)
 
 
 def natural(x: Expr, c: Context, dims: Container[str]) -> bool:
@@ -172,11 +206,14 @@ class Walker:
         lo, hi = bound
         if isinstance(index, Name) and index.name in c.runs and self.ring.get(e.tensor) != axis and self._within(c, *c.runs[index.name], lo, hi):
             return "inside"
+        known = self._known(c, index, lo, hi)
+        if known and self.ring.get(e.tensor) != axis:
+            return "inside"
         inside = both(comparison("<=", lo, index), comparison("<", index, hi))
         if self.ring.get(e.tensor) == axis:
             # A read of an earlier step may count on nothing but its guards: where it would leave the extents, a base case is missing.
             border = "none"
-        if c.base.prove(inside):
+        if known or (known is None and c.base.prove(inside)):
             return "inside"
         if c.held is not c.base and c.held.prove(inside):
             return "guarded"
@@ -191,6 +228,12 @@ class Walker:
         if not data:
             self._outside(e, axis, index, bound, shape, c, "is not proven inside")
         return "check"
+
+    def _known(self, c: Context, index: Expr, lo: Expr, hi: Expr) -> bool | None:
+        """Whether an index in numbers lies in [lo, hi) without any guard; None where that is not seen at once."""
+        run = run_of(index, c, self.dims)
+        ends = None if run is None else [x.value for x in (*run, lo, hi) if isinstance(x, IntLit)]
+        return None if ends is None or len(ends) < 4 else ends[2] <= ends[0] and ends[1] <= ends[3]
 
     def _within(self, c: Context, first: Expr, end: Expr, lo: Expr, hi: Expr) -> bool:
         """Whether [first, end) is seen to lie in [lo, hi) as it is written: it begins at 0 or later, and `end` is `hi` or a `min` of it and others."""

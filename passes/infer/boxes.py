@@ -16,7 +16,7 @@ from pipelink_ir.ir.nodes import Apply, Expr, IntLit, Name, Range, Read
 from pipelink_ir.ir.prover import Facts
 from pipelink_ir.ir.typed import Border, Group, Piece, Tensor
 from pipelink_ir.ir.walk import names_in, reads_in, substitute
-from pipelink_ir.passes.infer.access import Bound, Context, Shape, Walker, both, comparison, depends_on_data, interval, written
+from pipelink_ir.passes.infer.access import Bound, Context, Shape, Walker, both, comparison, depends_on_data, interval, plain_range, run_of, written
 from pipelink_ir.passes.infer.cover import check_pieces
 from pipelink_ir.passes.infer.drafts import Draft, DraftPiece, Drafts, as_index
 from pipelink_ir.passes.infer.expressions import Faulty, Unknown, coerce, type_expr
@@ -44,6 +44,8 @@ class Boxes:
     groups: list[Group]
     generic: bool
     facts: Facts = field(init=False)
+    free: bool = field(init=False)
+    """Whether nothing is known of dimensions but that none is negative."""
     bounds: dict[str, list[Bound]] = field(default_factory=dict)
     wanted: dict[tuple[str, int], list[tuple[Expr, Expr]]] = field(default_factory=dict)
     asking: dict[tuple[str, int], Read] = field(default_factory=dict)
@@ -66,6 +68,8 @@ class Boxes:
                 drafts.report.error("shape", w.span, f"'{show(w)}' never holds", (), "change the condition: as it is, the operator can never be called")
             facts = facts.with_condition(w)
         self.facts = facts
+        conditioned = {n for w in drafts.conditions for n in names_in(w)}
+        self.free = all(isinstance(d, Name | IntLit) for d in shapes) and not conditioned & set(drafts.scope.dims) and not facts.impossible()
 
     def _memory_dtype(self, name: str) -> str | None:
         info = self.drafts.scope.tensors.get(name)
@@ -150,7 +154,9 @@ class Boxes:
 
     def _hull(self, fn: str, ends: list[Expr]) -> Expr:
         """The least or the greatest of several ends, without those that another one provably beats."""
-        ends = list({str(normal(e)): normal(e) for e in ends}.values())
+        if all(isinstance(e, IntLit) for e in ends):
+            return IntLit((min if fn == "min" else max)(e.value for e in ends if isinstance(e, IntLit)), dtype=I64)
+        ends = list({str(e): e for e in map(normal, ends)}.values())
         order = "<=" if fn == "min" else ">="
         kept: list[Expr] = []
         for e in ends:
@@ -211,6 +217,11 @@ class Boxes:
                 return
             self._need_extent(name)
             return
+        run = run_of(index, c, self.drafts.scope.dims) if c.held is c.base else None
+        if run is not None:
+            self.asking.setdefault((name, axis), read)
+            self.wanted.setdefault((name, axis), []).append(run)
+            return
         lo, hi = c.held.bounds(index, self.drafts.scope.dims)
         if lo is None or hi is None:
             lo, hi = written(index, c, self.drafts.scope.dims)
@@ -256,7 +267,8 @@ class Boxes:
             self.reader = (t.name, p)
             walker = Walker(self.drafts.op.name, self.drafts.report, self.generic, self._shape, self._want, self._why, frozenset(self.drafts.scope.dims),
                             self.ring)
-            value = walker.walk(p.value, Context(facts, facts, runs={r.index: (r.lo or ZERO, r.hi) for r in axes}))
+            free = self.free and not holes and all(a.position is None for a in p.axes) and all(map(plain_range, axes))
+            value = walker.walk(p.value, Context(facts, facts, runs={r.index: (r.lo or ZERO, r.hi) for r in axes}, free=free))
             pieces.append(Piece(tuple(axes), value, holes, p.span))
         self.reader = None
         if not t.faulty:

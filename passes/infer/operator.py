@@ -13,6 +13,8 @@ from pipelink_ir.passes.infer.boxes import ZERO, Boxes, Inline
 from pipelink_ir.passes.infer.drafts import Drafts, as_index, draft
 from pipelink_ir.passes.infer.groups import order_groups
 
+KEPT = 1 << 15
+"""So many typed operators are remembered: more than the largest pipelines have, since each pass asks for all of them."""
 _CACHE: dict[int, tuple[Operator, TypedOperator]] = {}
 """Typed operators by the identity of the operator, which is kept alive with it."""
 
@@ -35,7 +37,7 @@ def typed_operator(op: Operator) -> TypedOperator:
 
 def keep_typed(op: Operator, typed: TypedOperator) -> None:
     """Remember the typed form of an operator, so that nobody infers it again."""
-    if len(_CACHE) > 4096:
+    if len(_CACHE) > KEPT:
         _CACHE.clear()
     _CACHE[id(op)] = (op, typed)
 

@@ -24,21 +24,33 @@ BUDGET = 48
 class Facts:
     """What is known in one scope. Immutable: `with_…` return facts that know more. A name stands for one value throughout."""
 
-    __slots__ = ("_proved", "_system")
+    __slots__ = ("_given", "_made", "_proved")
 
     def __init__(self, dims: Iterable[str] = (), define: Callable[[Read], Expr | None] | None = None,
                  interval: Callable[[Read], tuple[int, int] | None] | None = None, reals: Container[str] = ()) -> None:
         """`dims` are >= 0. `define` gives the definition of a local that is read, with the indices put in. `interval` gives the values that data in
         memory can have where that is narrower than the dtype of the read. `reals` are names that are not integers (float attributes, words)."""
-        self._system = System(define, interval, reals)
+        self._made: System | None = System(define, interval, reals)
         for d in dims:
-            self._system.require(of_atom(polynomial.name_atom(d)))
+            self._made.require(of_atom(polynomial.name_atom(d)))
+        self._given: tuple[Facts, tuple[tuple[Expr, bool], ...]] | None = None
+        """What these facts know more than others; put in when somebody asks, since about many places nobody does."""
         self._proved: dict[tuple[Expr, bool], bool] = {}
 
-    def _with(self, system: System) -> Facts:
-        out = object.__new__(Facts)
-        out._system, out._proved = system, {}
-        return out
+    @property
+    def _system(self) -> System:
+        if self._made is None:
+            assert self._given is not None
+            before, conditions = self._given
+            system = before._system.copy()
+            try:
+                for cond, holds in conditions:
+                    system.assume(cond, holds)
+                system.settle()
+            except RecursionError:
+                system = before._system
+            self._made, self._given = system, None
+        return self._made
 
     def with_range(self, index: str, lo: Expr | None, hi: Expr) -> Facts:
         """lo <= index < hi; no `lo` is 0. Where the index has a range already, both hold: an inner index of the same name must be renamed before."""
@@ -51,14 +63,13 @@ class Facts:
 
     def with_conditions(self, conditions: Iterable[tuple[Expr, bool]]) -> Facts:
         """Several conditions, in order."""
-        system = self._system.copy()
-        try:
-            for cond, holds in conditions:
-                system.assume(cond, holds)
-            system.settle()
-        except RecursionError:
-            return self
-        return self._with(system)
+        out = object.__new__(Facts)
+        out._made, out._given, out._proved = None, (self, tuple(conditions)), {}
+        return out
+
+    def impossible(self) -> bool:
+        """Whether intervals alone show that no values satisfy the facts."""
+        return self._system.false
 
     def prove(self, cond: Expr) -> bool:
         """Whether the condition holds for all integer values of the names that satisfy the facts."""
