@@ -39,6 +39,8 @@ WHOLE = 8
 """So many channels at most are computed together."""
 WORK = 6000.0
 """Cost of what is written out for one thread at most."""
+PLACES = 32
+"""Elements that a thread computes at once at most."""
 DOWN, ACROSS, ALL = -1, -2, -3
 """What an axis of a local is: the tile's rows or columns, or one that is kept whole; numbers from 0 on are axes of the result that have a block each."""
 _MIRRORED = ("reflect", "reflect101")
@@ -368,7 +370,7 @@ class _Finder:
         """The tile that takes least time."""
         keep = prod(count(self.piece.axes[k]) or 1 for k in w.whole)
         run = (4 if w.down >= 0 else 1, 4)
-        while prod(run) > 1 and max(costs) * keep * prod(run) > WORK:
+        while prod(run) > 1 and (max(costs) * keep * prod(run) > WORK or keep * prod(run) > PLACES):
             run = (run[0] // 2, run[1]) if run[0] > 1 else (1, run[1] // 2)
         w = self._staged(replace(w, run=run), reads, alone)
         most = max((n for s in w.stages for n in (*s.low, *s.high)), default=0)

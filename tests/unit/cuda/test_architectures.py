@@ -57,6 +57,26 @@ pipeline @library(%u: tensor<NxHxWx3xu8, NHWC>, %m: tensor<3xf32>, %h: tensor<Mx
 }
 """
 
+TILES = """op @halves(%x: tensor<NxHxWx3xf16>, %k: tensor<3x3xf32>) -> (%y: tensor<NxHxWx3xf16>) {
+  memory { %x { border = reflect101 }, %a { border = constant(1) } }
+  compute {
+    %a[n < N, h < H, w < W, c < 3] = f16(sum[i < 3, j < 3](%x[n, h + i - 1, w + j - 1, c] * %k[i, j]))
+    %y[n, h, w, c] = sum[i < 3, j < 3](%a[n, h + i - 1, w + j - 1, 2 - c] * %k[i, j])
+  }
+}
+op @loops(%x: tensor<HxWxf32>, %k: tensor<7x7xf32>) -> (%y: tensor<HxWxf32>) {
+  memory { border = reflect, %a { border = reflect } }
+  compute {
+    %a[h < H, w < W] = sum[i < 7, j < 7](%x[h + i - 3, w + j - 3] * %k[i, j])
+    %y[h, w] = sum[i < 7, j < 7](%a[h + i - 3, w + j - 3] * %k[i, j])
+  }
+}
+pipeline @tiles(%x: tensor<NxHxWx3xf16>, %k: tensor<3x3xf32>, %z: tensor<HxWxf32>, %m: tensor<7x7xf32>) -> (%y: tensor<NxHxWx3xf16>, %o: tensor<HxWxf32>) {
+  %y = @halves(%x, %k)
+  %o = @loops(%z, %m)
+}
+"""
+
 TYPES = (I32, I64, F32, F64)
 
 
@@ -125,7 +145,7 @@ def blocks() -> Program:
 def units() -> tuple[UnitCode, ...]:
     """All texts, of about thirty kernels each."""
     programs: list[tuple[Program, Operator | None]] = [(functions(), None), (casts(), None), (blocks(), None)]
-    modules = [prepared(path) for path in PROGRAMS] + [prepared("library.plir", LIBRARY)]
+    modules = [prepared(path) for path in PROGRAMS] + [prepared("library.plir", LIBRARY), prepared("tiles.plir", TILES)]
     for module in modules:
         operators = {o.name: o for o in module.operators}
         for name in dict.fromkeys(n.op for p in module.pipelines for n in p.nodes if isinstance(n, Node)):
