@@ -8,9 +8,9 @@ Before:  op @softmax(%x: tensor<NxKxf32>) -> (%y: tensor<NxKxf32>) {
          }
 After:     schedule { target = cuda, derived = [], %m { place = shared }, %e { place = inline }, %s { place = shared }, %y { map = block(n) } }
 
-A place is `inline` (evaluated where it is read; `register` is another word for it), `shared` (so, once for all threads of a block; `at` a result: the tile of it
-that a block computes, and its rims, for stencils), `row` (a row at a time, `at` a loop of its reader) or `buffer` (as a whole in memory). `beside = %a` computes
-a definition in the kernel of `%a`, `beside = none` in one of its own.
+A place is `inline` (evaluated where it is read; `register` is another word for it), `shared` (so, once for all threads of a block; `at` a result: the tile of
+it that a block computes, and its rims, for stencils), `row` (a row at a time, `at` a loop of its reader) or `buffer` (as a whole in memory). `beside = %a`
+computes a definition in the kernel of `%a`, `beside = none` in one of its own.
 `map` is the kind of the kernels that compute a stored definition, a list if they differ: `grid`, `block(n)` with the axes that have a block each, and the
 kinds of `scheduling/kernels.py`. What is written stays and is followed; a backend completes what is missing by the same rules. None of it changes a result.
 
