@@ -96,8 +96,6 @@ class _Tiles(Nest):
             e.raw(form.Barrier())
         rows, columns = (1, 1) if way.alone else way.run
         self._runs(len(way.stages), way.tile, self.begin, (rows, columns), "", self._result, self._result_edge)
-        # The next tile of the block is staged in the same memory.
-        e.raw(form.Barrier())
 
     # --------------------------------------------------------------------------------------------------------------- inside
 
