@@ -37,6 +37,11 @@ from pipelink_ir.passes.scheduling.settle import settled
 
 NAMED = 6
 """So many operators a joined name spells out."""
+ASKED = 24
+"""Of so many calls together the schedule is asked where their edges live; larger groups are weighed by the model alone."""
+EFFORT = 6000
+"""How much the schedule is asked in one module: k calls together, in an arrangement that was not asked for before, count for k * (k + 8). What comes behind
+is weighed by the model alone, so that pipelines of thousands of nodes are fused within seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,8 @@ class _Fusion:
     """What calls of the same operators in the same arrangement became, edges by number; or why they became nothing."""
     places: dict[tuple[object, ...], Placed | None] = field(default_factory=dict)
     """Where the edges inside such calls live."""
+    effort: int = EFFORT
+    """What is left for asking."""
     attentions: dict[str, bool] = field(default_factory=dict)
     """Operators that were looked at, and whether they are attention."""
 
@@ -92,6 +99,10 @@ class _Fusion:
         """Where the edges inside some calls live on a device, by their names."""
         key = (device, *_arrangement(parts, edges))
         if key not in self.places:
+            size = len(parts) * (len(parts) + 8)
+            if size > self.effort:
+                return None
+            self.effort -= size
             self.places[key] = None if (made := placed(parts, device)) is None else made.renamed({e: str(k) for e, k in edges.items()})
         found = self.places[key]
         return None if found is None else found.renamed({str(k): e for e, k in edges.items()})
@@ -205,7 +216,7 @@ class _Pipeline:
         return [*self._made(a), *self._made(b)]
 
     def _placed(self, calls: Sequence[Call], kept: Set[str], clones: Set[str], device: str) -> Placed | None:
-        return self.fusion.placed(*self._arranged(calls, kept, clones), device)
+        return self.fusion.placed(*self._arranged(calls, kept, clones), device) if len(calls) <= ASKED else None
 
     def _parts(self, group: Group) -> tuple[tuple[Part, ...], dict[str, int]]:
         return self._arranged(group.calls, self.needed, group.clones)

@@ -56,7 +56,7 @@ def _told(op: TypedOperator, plan: Plan, parts: tuple[Part, ...], made: Composed
     rims = {s.tensor: way.rim(s.tensor) for way in plan.tiles.values() for s in way.stages}
     inside = dict(_inside(parts, made))
     buffers = {t for t in inside if t in op.tensors and op.tensors[t].kind == "local" and plan.place.get(t) == "buffer"}
-    readers: dict[str, int] = dict.fromkeys(buffers, 0)
+    readers: dict[str, int] = dict.fromkeys((t for t in inside if t in buffers), 0)
     more = 0
     for step in plan.steps:
         for t in _read(op, plan, step.tensors) & buffers:
