@@ -22,9 +22,9 @@ from pipelink_ir.backends.loops.gpu_rows import block_body
 from pipelink_ir.backends.loops.gpu_stream import stream_body
 from pipelink_ir.backends.loops.gpu_tile import tile_body
 from pipelink_ir.backends.loops.gpu_turn import turn_body
+from pipelink_ir.backends.loops.gpu_turned import turned_body
 from pipelink_ir.backends.loops.gpu_vector import grid_body
 from pipelink_ir.backends.loops.gpu_window import window_body
-from pipelink_ir.backends.loops.gpu_turned import turned_body
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.tidy import tidy
 from pipelink_ir.ir.targets import Arch
