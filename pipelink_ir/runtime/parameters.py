@@ -59,7 +59,7 @@ class BoundPipeline:
     def __call__(self, /, *, out: Any = None, copies: str | None = None, asynchronous: bool | None = None, arena: Any = None, **arrays: Any) -> Results:
         """Run; see the call of a compiled pipeline."""
         options = {"out": out, "copies": copies, "asynchronous": asynchronous, "arena": arena}
-        for name in options.keys() & self._names:
+        for name in options.keys() & (self._names | self.params.keys()):
             # An input may be called like an option; then it is the input that is meant.
             value = options.pop(name)
             if value is not None:

@@ -180,3 +180,15 @@ def test_copies_and_pickles_run(arrays: dict[str, Any], target: str) -> None:
         np.testing.assert_array_equal(again(x=arrays["x"]).y, y)
     for whole in (copy.copy(p), copy.deepcopy(p), pickle.loads(pickle.dumps(p))):
         np.testing.assert_allclose(whole(**arrays).y, y, rtol=1e-5)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_parameters_called_like_options(target: str) -> None:
+    p = pl.compile(OPS + "pipeline @p(%x: tensor<NxKxf32>, param %out: tensor<KxMxf32>, param %arena: tensor<MxMxf32>) -> (%y: tensor<NxMxf32>) {\n"
+                   "  %u = @unit(%out)  %h = @lin(%x, %u)  %y = @lin(%h, %arena)\n}\n", target)
+    x, w, v = np.ones((2, 4), np.float32), np.ones((4, 3), np.float32), np.eye(3, dtype=np.float32)
+    f = p.bind(out=w, arena=v)
+    np.testing.assert_allclose(f(x=x).y, np.full((2, 3), 4 / 5), rtol=1e-6)
+    for more in ({"out": np.zeros((2, 3), np.float32)}, {"arena": v}):
+        with pytest.raises(ExecutionError, match=f"the parameter '%{next(iter(more))}' is bound already"):
+            f(x=x, **more)
