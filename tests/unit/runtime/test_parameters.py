@@ -189,6 +189,7 @@ def test_parameters_called_like_options(target: str) -> None:
     x, w, v = np.ones((2, 4), np.float32), np.ones((4, 3), np.float32), np.eye(3, dtype=np.float32)
     f = p.bind(out=w, arena=v)
     np.testing.assert_allclose(f(x=x).y, np.full((2, 3), 4 / 5), rtol=1e-6)
-    for more in ({"out": np.zeros((2, 3), np.float32)}, {"arena": v}):
+    given: list[dict[str, Any]] = [{"out": np.zeros((2, 3), np.float32)}, {"arena": v}]
+    for more in given:
         with pytest.raises(ExecutionError, match=f"the parameter '%{next(iter(more))}' is bound already"):
             f(x=x, **more)
