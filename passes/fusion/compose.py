@@ -81,13 +81,15 @@ class Refused(Exception):
 
 def compose(name: str, parts: Sequence[Part]) -> Composed:
     """The parts, each behind those that make what it reads, as one operator. Raises `Refused`."""
-    for part in parts:
-        why = own_terms(part.op)
+    ops = list({id(p.op): p.op for p in parts}.values())
+    terms = [terms_of(op)[:-1] for op in ops]
+    for op, own in zip(ops, terms, strict=True):
+        why = own_terms(op)
         if why is not None:
-            raise Refused(f"'@{part.op.name}' {why}")
-        if terms_of(part.op)[:-1] != terms_of(parts[0].op)[:-1]:
+            raise Refused(f"'@{op.name}' {why}")
+        if own != terms[0]:
             raise Refused("they differ in 'compile'")
-    composer = _Composer(_Names([p.op for p in parts]))
+    composer = _Composer(_Names(ops))
     for part in parts:
         composer.add(part)
     return composer.finish(name, parts)
@@ -154,11 +156,12 @@ class _Composer:
         last = parts[-1].op
         entries = tuple(Scoped(t, tuple(s.values())) for t, s in self.memory.items())
         sections = [Section("memory", entries)] if entries else []
-        empty = next((f for p in parts if governed(p.op) and (f := contracts.setting(p.op, "semantic", "empty")) is not None), None)
+        ops = list({id(p.op): p.op for p in parts}.values())
+        empty = next((f for op in ops if governed(op) and (f := contracts.setting(op, "semantic", "empty")) is not None), None)
         if empty is not None:
             sections.append(Section("semantic", (empty.setting,)))
-        sections += _execution([p.op for p in parts])
-        sections += _compile([p.op for p in parts])
+        sections += _execution(ops)
+        sections += _compile(ops)
         assert last.compute is not None
         op = Operator(name, tuple(self.params), tuple(self.results), None, tuple(self.where), tuple(sections),
                       compute=Compute(tuple(self.body), span=last.compute.span), span=last.span, name_span=last.name_span, signature=last.signature)
@@ -318,15 +321,18 @@ def _execution(ops: Sequence[Operator]) -> list[Section]:
 
 
 class _Names:
-    """New names, each clear of everything that any of the operators uses."""
+    """New names, each clear of everything that any of the operators, which are different ones, uses."""
 
     def __init__(self, ops: Sequence[Operator]) -> None:
         self.tensors: set[str] = set()
         self.names: set[str] = set()
         self.indices: set[str] = set()
-        for op in dict.fromkeys(ops):
-            self.indices |= names_of(op) - set(_own_names(op)) - set(DTYPES)
-        self.all = frozenset().union(*(names_of(op) for op in dict.fromkeys(ops)))
+        every: set[str] = set()
+        for op in ops:
+            used = names_of(op)
+            every |= used
+            self.indices |= used - set(_own_names(op)) - set(DTYPES)
+        self.all = frozenset(every)
 
     def tensor(self, name: str) -> str:
         return self._fresh(name, self.tensors, frozenset())

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.affine import normal
+from pipelink_ir.ir.contracts import border_of
 from pipelink_ir.ir.diagnostics import Note
 from pipelink_ir.ir.dtypes import BOOL, I64
 from pipelink_ir.ir.nodes import Apply, Expr, IntLit, Name, Range, Read
@@ -54,6 +55,8 @@ class Boxes:
     ring: Mapping[str, int] = field(default_factory=dict)
     """The tensors of the present group if it is a recurrence, with the axis that runs in order."""
     reader: tuple[str, DraftPiece] | None = None
+    borders: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Of the operands that were read."""
 
     def __post_init__(self) -> None:
         drafts = self.drafts
@@ -300,14 +303,11 @@ class Boxes:
             border, span, kind = tuple(b[0] for b in t.border), t.span, t.kind
         else:
             o = next(o for o in self.drafts.operands if o.name == name)
-            border, span, kind = self.operand_border[name], o.span, "operand"
+            if name not in self.borders:
+                modes = border_of(self.drafts.op, o.name, len(o.type.dims), True, self.drafts.report)
+                self.borders[name] = tuple(mode for mode, _ in modes)
+            border, span, kind = self.borders[name], o.span, "operand"
         return Shape(tuple(self.bounds[name]), border, span, kind)
-
-    @property
-    def operand_border(self) -> dict[str, tuple[str, ...]]:
-        from pipelink_ir.ir.contracts import border_of
-        op = self.drafts.op
-        return {o.name: tuple(b[0] for b in border_of(op, o.name, len(o.type.dims), True, self.drafts.report)) for o in self.drafts.operands}
 
     def _axes(self, t: Draft, p: DraftPiece, box: list[tuple[Expr, Expr]]) -> tuple[list[Range], tuple[tuple[tuple[int, int], ...], ...]]:
         """The ranges of one piece: what is written or the whole axis, inside the box, without the positions that win at its ends."""

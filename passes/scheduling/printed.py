@@ -10,7 +10,7 @@ from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.ir.walk import walk
 from pipelink_ir.passes.infer.generic import name_dynamic
-from pipelink_ir.passes.infer.operator import typed_operator
+from pipelink_ir.passes.infer.operator import keep_typed, typed_operator
 from pipelink_ir.passes.scheduling.asked import asked, with_entries
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
@@ -52,7 +52,11 @@ def scheduled(op: Operator, target: str, arch: Arch | None = None) -> Scheduled:
         if own:
             entries.append(Scoped(name, tuple(own)))
     entries = [e for e in entries if not isinstance(e, Scoped) or _written(op, e.tensor)]
-    return Scheduled(with_entries(op, target, entries) if entries else op, tuple(wishes.objections))
+    new = with_entries(op, target, entries) if entries else op
+    if new is not op:
+        # A schedule changes no type.
+        keep_typed(new, replace(typed_operator(op), op=new))
+    return Scheduled(new, tuple(wishes.objections))
 
 
 def _check_loops(op: TypedOperator, kernels: Kernels, wishes: Wishes) -> None:
