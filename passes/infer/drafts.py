@@ -92,6 +92,8 @@ def dims_of(op: Operator, operands: Iterable[Operand]) -> dict[str, Span]:
 
 def as_index(e: Expr) -> Expr:
     """An integer expression over dimensions with dtype i64 in every node."""
+    if e.dtype is I64 and isinstance(e, IntLit | Name):
+        return e
     return replace(rebuild(e, as_index), dtype=I64)
 
 
