@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pipelink_ir.ir.affine import normal
 from pipelink_ir.ir.contracts import border_of
 from pipelink_ir.ir.diagnostics import Note
-from pipelink_ir.ir.dtypes import BOOL, I64
+from pipelink_ir.ir.dtypes import BOOL, I64, DType
 from pipelink_ir.ir.nodes import Apply, Expr, IntLit, Name, Range, Read
 from pipelink_ir.ir.prover import Facts
 from pipelink_ir.ir.typed import Border, Group, Piece, Tensor
@@ -279,7 +279,7 @@ class Boxes:
         assert t.dtype is not None
         self.done[t.name] = Tensor(t.name, t.kind, t.dtype, tuple(box), self.typed_border(t.border, t.dtype.compute), tuple(pieces), t.span)
 
-    def typed_border(self, border: tuple[tuple[str, Expr | None], ...], dtype: object) -> tuple[Border | None, ...]:
+    def typed_border(self, border: tuple[tuple[str, Expr | None], ...], dtype: DType) -> tuple[Border | None, ...]:
         """Borders with typed constants."""
         out: list[Border | None] = []
         for mode, value in border:
@@ -290,7 +290,11 @@ class Boxes:
             if value is not None:
                 try:
                     typed = type_expr(value, self.drafts.scope)
-                    typed = coerce(typed, dtype, self.drafts.scope)  # type: ignore[arg-type]
+                    if typed.dtype is not None and typed.dtype.is_float and not dtype.is_float:
+                        self.drafts.report.error("dtype", value.span, f"a float stands around values of {dtype.name}: only a written cast narrows", (),
+                                                 f"write an integer, or a cast: {dtype.name}(…)" if dtype.is_int else "write true or false")
+                        raise Faulty
+                    typed = coerce(typed, dtype, self.drafts.scope)
                 except (Faulty, Unknown):
                     typed = None
             out.append(Border(mode, typed))
