@@ -192,7 +192,7 @@ class _Tiles(Nest):
         lo, e = self.lo, self.e
         places, outs = list(at), []
         for k, role in enumerate(s.axes):
-            border = t.border[k]
+            border = t.border[k] if s.asked[k] else None
             if role not in (DOWN, ACROSS) or border is None:
                 continue
             first, n = low(lo, t, k), extent(lo, t, k)
@@ -217,7 +217,7 @@ class _Tiles(Nest):
         for a in (0, 1):
             ends.append(e.op("min", e.op("+", run.first[a], i64(run.size[a])), e.op("+", self.end[a], i64(s.high[a]))))
         for k, role in enumerate(s.axes):
-            if role in (DOWN, ACROSS) and t.border[k] is None:
+            if role in (DOWN, ACROSS) and not s.asked[k]:
                 a = 0 if role == DOWN else 1
                 first = low(self.lo, t, k)
                 starts[a] = e.op("max", starts[a], first)

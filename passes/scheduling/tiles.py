@@ -59,6 +59,8 @@ class Stage:
     """Whether a thread computes its places one by one, since each takes a loop."""
     keep: int
     """Elements of each place."""
+    asked: tuple[bool, ...]
+    """Whether anybody reads it through its border, along each of its axes: else nothing outside is there to be read."""
 
     def size(self, tile: tuple[int, int]) -> tuple[int, int]:
         """Rows and columns that it has for a tile."""
@@ -436,7 +438,8 @@ class _Finder:
                         wide[a] += -(low[a] + wide[a]) % own_run[a]
                 axes = tuple(DOWN if k == w.down else ACROSS if k == w.across else ALL if k in w.whole else k for k in self.axes[name])
                 keep = prod(count(t.pieces[0].axes[j]) or 1 for j, k in enumerate(axes) if k == ALL)
-                stages.append(Stage(name, axes, (low[0], low[1]), (high[0], high[1]), (wide[0] - high[0], wide[1] - high[1]), alone[numbers[name]], keep))
+                stages.append(Stage(name, axes, (low[0], low[1]), (high[0], high[1]), (wide[0] - high[0], wide[1] - high[1]), alone[numbers[name]], keep,
+                                    self._asked(t, reads)))
             for s in seen:
                 own = self.axes.get(s.tensor)
                 for k, (i, word) in enumerate(zip(s.at, s.access, strict=True)):
@@ -454,11 +457,14 @@ class _Finder:
         return replace(w, stages=tuple(sorted(stages, key=lambda s: numbers[s.tensor])), asks=tuple(asks),
                        reach=(most[0] - least[0], most[1] - least[1]))
 
+    def _asked(self, t: Tensor, reads: dict[str, list[_Seen]]) -> tuple[bool, ...]:
+        """Along which axes a local is read through its border."""
+        return tuple(t.border[k] is not None and any(s.tensor == t.name and s.access[k] == "border" for seen in reads.values() for s in seen)
+                     for k in range(len(t.shape)))
+
     def _mirrored(self, t: Tensor, low: list[int], high: list[int], w: Tiled, reads: dict[str, list[_Seen]]) -> None:
         """Borders that the tile can answer: the result has the places of the local, and what a mirror shows is there."""
-        for k, axis in enumerate(self.axes[t.name]):
-            asked = any(s.tensor == t.name and s.access[k] == "border" for seen in reads.values() for s in seen)
-            border = t.border[k]
+        for k, (axis, asked, border) in enumerate(zip(self.axes[t.name], self._asked(t, reads), t.border, strict=True)):
             if not asked or border is None:
                 continue
             if axis not in (w.down, w.across) or border.mode == "wrap" or not same_box(t, k, self.piece.axes[axis]):

@@ -104,8 +104,9 @@ OPERATORS = {
     %a[h < H, w < W] = sum[i < 7, j < 7](%x[h + i - 3, w + j - 3] * %k[i, j])
     %y[h, w] = sum[i < 7, j < 7](%a[h + i - 3, w + j - 3] * %k[i, j])"""),
 }
-SIZES = {"channels": [(1, 1, 3), (5, 37, 3), (37, 130, 3), (70, 140, 3)], "planes, one axis each": [(1, 1, 5, 37), (2, 3, 37, 130), (1, 1, 80, 3)],
-         "lines": [(1, 1), (3, 37), (2, 700)]}
+SIZES: dict[str, list[tuple[int, ...]]] = {
+    "channels": [(1, 1, 3), (5, 37, 3), (37, 130, 3), (70, 140, 3)], "planes, one axis each": [(1, 1, 5, 37), (2, 3, 37, 130), (1, 1, 80, 3)],
+    "lines": [(1, 1), (3, 37), (2, 700)]}
 
 
 def operator(name: str, border: str, schedule: str = "", rename: dict[str, str] | None = None, reverse: bool = False) -> str:
@@ -163,7 +164,8 @@ def test_operators(name: str, border: str) -> None:
     p = pl.compile(operator(name, border), target=TARGET)
     stored = "  schedule { " + ", ".join(f"{t} {{ place = buffer }}" for t in OPERATORS[name][2].split(", ")[1:]) + " }\n"
     apart = pl.compile(operator(name, border, stored), target=TARGET)
-    assert len(tiles(p)) == 1 and not tiles(apart)
+    assert len(tiles(p)) == 1
+    assert not tiles(apart)
     assert kernels(p) == 1 < kernels(apart)
     tolerance = 2e-3 if name.startswith("planes") else 1e-4
     for shape in SIZES.get(name, [(1, 1), (5, 37), (37, 130), (70, 280), (90, 2)]):
@@ -186,6 +188,40 @@ def test_what_reads_inside_alone_needs_no_border() -> None:
         x, k = (np.random.default_rng(1).standard_normal(s).astype(np.float32) for s in (shape, (3, 3)))
         want = weighted(weighted(x, k, "nearest", (0, 1)), k, "nearest", (0, 1))[2:-2, 2:-2]
         np.testing.assert_allclose(p(x=x, k=k).y, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["wrap", "reflect101", "replicate"])
+def test_a_border_that_nobody_asks_for(mode: str) -> None:
+    """%b is read where %c is, which lies inside through its own border: beside the array there is nothing of %b in the tile, and nothing to compute it from."""
+    text = f"""op @f(%x: tensor<HxWxf32>) -> (%y: tensor<HxWxf32>) {{
+      memory {{ %x {{ border = constant(1.5) }}, %a {{ border = reflect101 }}, %b {{ border = {mode} }}, %c {{ border = reflect101 }} }}
+      schedule {{ target = cuda, %a {{ place = shared, at = %y }}, %b {{ place = shared, at = %y }}, %c {{ place = inline }}, %y {{ map = tile }} }}
+      compute {{
+        %a[h, w] = (%x[h - 1, w + 1] + %x[h, w]) / 2
+        %b[h, w] = (%a[h - 1, w + 2] + %a[h + 1, w]) / 2
+        %c[h, w] = %a[h - 1, w + 1] + %a[h + 1, w] - %b[h, w] / 3
+        %y[h, w] = sum[i < 3, j < 3](%c[h + i - 1, w + j - 1]) / 9 }} }}
+    pipeline @p(%x: tensor<HxWxf32>) -> (%y: tensor<HxWxf32>) {{ %y = @f(%x) }}"""
+    p = pl.compile(text, target=TARGET)
+    assert kernels(p) == 1 == len(tiles(p))
+    for shape in ((1, 1), (2, 64), (49, 97), (64, 64), (97, 5)):
+        x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+        around = np.pad(x.astype(np.float64), 1, constant_values=1.5)
+        a = (around[:-2, 2:] + x) / 2
+
+        def moved(v: Any, dy: int, dx: int) -> Any:
+            rows, columns = (_mirrored(np.arange(n) + d, n) for n, d in zip(v.shape, (dy, dx), strict=True))
+            return v[np.ix_(rows, columns)]
+
+        c = moved(a, -1, 1) + moved(a, 1, 0) - (moved(a, -1, 2) + moved(a, 1, 0)) / 2 / 3
+        want = sum(moved(c, i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)) / 9
+        np.testing.assert_allclose(p(x=x).y, want, rtol=1e-4, atol=1e-5)
+
+
+def _mirrored(i: Any, n: int) -> Any:
+    """Indices through a mirror that does not repeat the ends."""
+    i = np.mod(i, max(2 * n - 2, 1))
+    return np.where(i < n, i, 2 * n - 2 - i)
 
 
 def test_names_and_order_change_nothing() -> None:
