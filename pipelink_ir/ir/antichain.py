@@ -44,9 +44,17 @@ def _extended(buffers: Sequence[Lifetime], members: list[int], align: int) -> li
     """The set with whatever else is live together with all of it, heavy ones first."""
     out = list(members)
     inside = set(out)
+    order = list(out)
     for n in sorted(range(len(buffers)), key=lambda n: -buffers[n].size):
-        if n not in inside and buffers[n].size and all(buffers[n].together(buffers[m]) for m in out):
+        if n in inside or not buffers[n].size:
+            continue
+        apart = next((k for k, m in enumerate(order) if not buffers[n].together(buffers[m])), None)
+        if apart is None:
             out.append(n)
+            order.append(n)
+        elif apart:
+            # Who refuses one mostly refuses the next one too, and is asked first.
+            order.insert(0, order.pop(apart))
     return out
 
 
