@@ -117,7 +117,8 @@ class _Checker:
             self.fragments[s.name] = t
             return
         if isinstance(s, form.CopyAsync):
-            self.need(s.buffer in self.shared and self.memory[s.buffer] is s.memory is self.memory.get(s.origin), f"%{s.origin} cannot be copied to %{s.buffer}")
+            alike = s.buffer in self.shared and self.memory[s.buffer] is s.memory is self.memory.get(s.origin)
+            self.need(alike, f"%{s.origin} cannot be copied to %{s.buffer}")
             self.need(s.index.dtype is s.source.dtype is I64 and s.inside.dtype is BOOL, f"a copy to %{s.buffer} has no place")
             return
         self.need(s.fragment in self.fragments, f"there is no fragment {s.fragment}")
