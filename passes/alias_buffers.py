@@ -30,7 +30,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.antichain import lower_bound
-from pipelink_ir.ir.diagnostics import Report
+from pipelink_ir.ir.diagnostics import Report, UsageError
 from pipelink_ir.ir.nodes import Alias, Const, Expr, IntLit, Module, Node, Operator, Pipeline, Read, Scoped, Section, Setting, Text, Value
 from pipelink_ir.ir.packing import pack
 from pipelink_ir.ir.walk import deep
@@ -57,6 +57,8 @@ class Options:
 @register_pass("alias-buffers", "who shares memory with whom, and where in the arena", Options, typed=True)
 def alias_buffers(module: Module, options: Options, report: Report) -> Module:
     """Give every edge a place; see the page above."""
+    if options.device not in ("", "cpu"):
+        raise UsageError(f"alias-buffers: 'device' is cpu, or left out, not '{options.device}'")
     operators = {o.name: o for o in module.operators}
     known: dict[str, Access] = {}
     with deep():

@@ -21,7 +21,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.affine import normal
-from pipelink_ir.ir.diagnostics import Report
+from pipelink_ir.ir.diagnostics import Report, UsageError
 from pipelink_ir.ir.nodes import Alias, Edge, Expr, IntLit, Module, Name, Node, Operator, Pipeline, Setting
 from pipelink_ir.ir.walk import deep
 from pipelink_ir.passes.fusion.compose import Composed, Part, Refused, Side, compose
@@ -65,6 +65,8 @@ class Options:
 @register_pass("fuse", "which nodes become one operator", Options, typed=True)
 def fuse(module: Module, options: Options, report: Report) -> Module:
     """Fuse each pipeline; see the page above."""
+    if options.device not in ("", "cpu", "cuda"):
+        raise UsageError(f"fuse: 'device' is cpu or cuda, not '{options.device}'")
     with deep():
         return _Fusion(module, options).run()
 

@@ -121,6 +121,9 @@ def test_options_for_some_of_the_passes() -> None:
         with_options(steps, "fuse{nodes=1}, fuse{code=9}")
     with pytest.raises(pl.UsageError, match="'max_streams' is 1 or more, not 0"):
         pl.compile(TEXT.replace("WHERE", ""), target="cpu", pass_options="assign-streams{max_streams=0}")
+    for options, message in (("fuse{device=gpu}", "fuse: 'device' is cpu or cuda, not 'gpu'"), ("alias-buffers{device=gpu}", "'device' is cpu, or left out")):
+        with pytest.raises(pl.UsageError, match=message):
+            pl.compile(TEXT.replace("WHERE", ""), target="cpu", pass_options=options)
     with pytest.raises(pl.UsageError, match="'fuse' is not among those that run"):
         with_options(parse_passes("frontend"), "fuse{nodes=1}")
 
