@@ -150,7 +150,7 @@ class PipelineCode:
 
 def lowered(op: Operator, arch: Arch | None = None) -> Program:
     """An operator in the loop form for a GPU: for any, if it is not said for which."""
-    from pipelink_ir.backends.loops.gpu import build_gpu
+    from pipelink_ir.backends.loops.gpu.build import build_gpu
     from pipelink_ir.passes.infer.generic import name_dynamic
     from pipelink_ir.passes.infer.operator import typed_operator
     params, names = name_dynamic(op.params, set())

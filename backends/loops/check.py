@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.gpu_check import check_device
+from pipelink_ir.backends.loops.gpu.check import check_device
 from pipelink_ir.backends.loops.own_check import check_own
 from pipelink_ir.backends.loops.tidy import DEPTH, exprs, parts
 from pipelink_ir.ir.diagnostics import internal_error

@@ -13,7 +13,7 @@ Rules that hold for every kernel (`check.py` proves them):
 - Loads never leave their buffer; indices are i64, counted in elements, not negative. A loop whose range is empty does nothing.
 - No float operation may be contracted, reassociated or approximated beyond `Op.reorder` and the accuracy in `ir/functions.py`; `fma` is an operation.
 
-A kernel for a GPU (`Kernel.device` is `gpu`) is built by `gpu.py` for a grid of blocks of threads, and differs in this:
+A kernel for a GPU (`Kernel.device` is `gpu`) is built by `gpu/build.py` for a grid of blocks of threads, and differs in this:
 - `body` is any number of `Let`s and then exactly one `For` of kind `grid` or `block`.
 - `grid`: iterations are independent; each is run by one thread, any thread of the grid.
 - `block`: iterations are independent; each is run by all threads of one block together. What stands in its body is run by every thread alike ("uniform"),

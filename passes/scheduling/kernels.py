@@ -5,7 +5,7 @@ of `KINDS` that can takes them. What a kind returns (its *way*) is all that the 
 
 1. here: a frozen dataclass that says everything that has been decided, a function that returns it or None, and an entry in `KINDS` before those that it beats;
 2. in `maps.py`: how the way is written as a value, `slide(h, 3)`, if its word alone does not say it;
-3. in `backends/loops/gpu.py`: the function that writes its loops, in `BODIES` under the same word.
+3. in `backends/loops/gpu/build.py`: the function that writes its loops, in `BODIES` under the same word.
 
 A kind that the user asks for by name is tried alone, so `find` must return None wherever it would compute something else.
 """

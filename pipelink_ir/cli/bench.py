@@ -8,7 +8,6 @@ cache is emptied before each call.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -129,19 +128,13 @@ def show(found: Measured) -> None:
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> None:
-    """By rich where it is installed, else aligned."""
-    if importlib.util.find_spec("rich") is not None:
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-        table = Table(*HEAD[:2], box=box.SIMPLE_HEAD)
-        for name in HEAD[2:]:
-            table.add_column(name, justify="right")
-        for row in rows:
-            table.add_row(*row)
-        wide = max(120, sum(max(len(r[k]) for r in (HEAD, *rows)) + 3 for k in range(len(HEAD))) + 1)
-        Console(width=wide, markup=False, highlight=False).print(table)
-        return
-    widths = [max(len(r[k]) for r in (HEAD, *rows)) for k in range(len(HEAD))]
-    for row in (HEAD, *rows):
-        print("  ".join(c.ljust(w) if k < 2 else c.rjust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True))).rstrip())
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    table = Table(*HEAD[:2], box=box.SIMPLE_HEAD)
+    for name in HEAD[2:]:
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    wide = max(120, sum(max(len(r[k]) for r in (HEAD, *rows)) + 3 for k in range(len(HEAD))) + 1)
+    Console(width=wide, markup=False, highlight=False).print(table)

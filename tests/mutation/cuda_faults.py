@@ -7,8 +7,8 @@ PRELUDE, FACTS, GEOMETRY, KINDS, BOUNDS, LITERALS = (f"backends/cuda/{n}" for n 
     "prelude/pipelink.cuh", "target_facts.py", "geometry.py", "kinds.py", "bounds.py", "literals.py"))
 EMIT, STMT, EXPR, USER = (f"backends/cuda/{n}.py" for n in ("emit", "emit_stmt", "emit_expr", "user_launch"))
 BORDERS, TEAM, NESTS, RECUR, PRODUCT, TURN, SORT, FLAT = (f"backends/loops/{n}.py" for n in (
-    "borders", "gpu_team", "gpu_nests", "gpu_recur", "gpu_product", "gpu_turn", "gpu_sort", "gpu_flat"))
-WINDOW, PACK = "backends/loops/gpu_window.py", "backends/loops/gpu_pack.py"
+    "borders", "gpu/team", "gpu/nests", "gpu/recur", "gpu/product", "gpu/turn", "gpu/sort", "gpu/flat"))
+WINDOW, PACK = "backends/loops/gpu/window.py", "backends/loops/gpu/pack.py"
 DERIVE = "passes/scheduling/parts.py"
 
 

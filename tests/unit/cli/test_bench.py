@@ -1,7 +1,6 @@
 """`pipelinkc bench`: which arrays are measured, what is told of them, what is refused. How long anything takes is not looked at."""
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -77,13 +76,7 @@ def test_what_depends_on_parameters_alone_is_not_measured(pipelinkc: Command, tm
     assert {"add", "both"} <= {k["operator"] for k in found["kernels"]}
 
 
-@pytest.mark.parametrize("rich", [True, False])
-def test_the_table(pipelinkc: Command, program: Path, monkeypatch: pytest.MonkeyPatch, rich: bool) -> None:
-    if rich:
-        pytest.importorskip("rich")
-    else:
-        found = importlib.util.find_spec
-        monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "rich" else found(name, *more))
+def test_the_table(pipelinkc: Command, program: Path) -> None:
     done = pipelinkc("bench", program, "--target", "cpu", "--size", "N=8,H=4", "--runs", "2", "-p", "frontend,flatten,simplify")
     assert done.status == 0, done.err
     assert done.out.startswith("@p on cpu with N = 8, H = 4, 2 calls\n")

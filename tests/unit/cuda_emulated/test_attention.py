@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipelink_ir.backends.cuda.emulate.executable import Options, load
-from pipelink_ir.backends.loops.gpu import build_gpu
+from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.ir.diagnostics import Report
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.infer.operator import typed_operator

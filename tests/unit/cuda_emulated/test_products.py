@@ -13,7 +13,7 @@ from pipelink_ir.backends.cuda.emit import emit_program
 from pipelink_ir.backends.cuda.emulate import kernels
 from pipelink_ir.backends.cuda.emulate.executable import Options, load
 from pipelink_ir.backends.cuda.emulate.library import EmulationFault, Text, compile_text
-from pipelink_ir.backends.loops.gpu import build_gpu
+from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.grammar import parse
 from pipelink_ir.ir.targets import Arch, parse_arch
 from pipelink_ir.passes.infer.operator import typed_operator

@@ -9,7 +9,7 @@ import pytest
 import scipy.ndimage
 
 import pipelink_ir as pl
-from pipelink_ir.backends.loops.gpu import build_gpu
+from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.ir.diagnostics import ProgramError
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.scheduling.derivation import derivation

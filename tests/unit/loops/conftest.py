@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelink_ir.backends.loops import gpu_product, gpu_rows, gpu_team, gpu_turn
+from pipelink_ir.backends.loops.gpu import product, rows, team, turn
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.scheduling import attention, parts, tensor_cores
 from tests.unit.loops import gpu_machine
@@ -18,8 +18,8 @@ def small_attention(terms: int | None, columns: int | None, arch: Arch | None) -
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small sizes wherever arrays are cut."""
     for module, name, value in ((parts, "PARTS", 6), (parts, "LEAST", 2), (parts, "COLUMN_LEAST", 2), (parts, "COLUMNS", 12),
-                                (gpu_team, "ROUND", 8), (gpu_product, "TILE", gpu_product.Tile(8, 4, 4, 2)), (gpu_product, "TERMS", 8),
-                                (gpu_turn, "SIDE", 4), (gpu_rows, "LANES", 2), (gpu_rows, "MOST", 4), (gpu_rows, "VECTORS", 2), (gpu_rows, "OTHERWISE", 4), (gpu_rows, "TOGETHER", 4),
+                                (team, "ROUND", 8), (product, "TILE", product.Tile(8, 4, 4, 2)), (product, "TERMS", 8),
+                                (turn, "SIDE", 4), (rows, "LANES", 2), (rows, "MOST", 4), (rows, "VECTORS", 2), (rows, "OTHERWISE", 4), (rows, "TOGETHER", 4),
                                 (gpu_machine, "THREADS", 3), (tensor_cores, "LARGE", tensor_cores.Cut((1, 1), (2, 2))),
                                 (tensor_cores, "SMALL", tensor_cores.Cut((2, 1), (1, 2))), (tensor_cores, "FEW", 2),
                                 (attention, "cut_of", small_attention)):

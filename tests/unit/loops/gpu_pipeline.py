@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.gpu import build_gpu
+from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.backends.reference.executable import ReferenceExecutable
 from pipelink_ir.ir import scalar
 from pipelink_ir.ir.diagnostics import Diagnostic, ExecutionError

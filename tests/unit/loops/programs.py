@@ -9,7 +9,7 @@ import pytest
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.build import build
-from pipelink_ir.backends.loops.gpu import build_gpu
+from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.grammar.parser import parse
 from pipelink_ir.passes.infer.operator import typed_operator
 from tests.unit.loops.interpreter import Failed, run

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelink_ir.backends.loops.gpu import build_gpu
+from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.grammar import parse
 from pipelink_ir.passes.infer.operator import typed_operator
 from tests.unit.loops import interpreter

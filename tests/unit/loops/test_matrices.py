@@ -7,8 +7,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pipelink_ir.backends.loops import form, gpu_stream
-from pipelink_ir.backends.loops.gpu import build_gpu
+from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.gpu import stream
+from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.backends.loops.print import program_text
 from pipelink_ir.grammar import parse
 from pipelink_ir.ir.diagnostics import InternalError
@@ -123,7 +124,7 @@ def test_what_is_not_a_number_stays_where_it_is() -> None:
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products that stream, of small tiles, however small they are."""
-    for module, name, value in ((streams, "ENOUGH", 1), (streams, "DEEP", 1), (gpu_stream, "ROWS", 64), (gpu_stream, "COLUMNS", 16)):
+    for module, name, value in ((streams, "ENOUGH", 1), (streams, "DEEP", 1), (stream, "ROWS", 64), (stream, "COLUMNS", 16)):
         monkeypatch.setattr(module, name, value)
 
 

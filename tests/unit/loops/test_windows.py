@@ -9,7 +9,7 @@ import pytest
 import scipy.ndimage
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.gpu import build_gpu
+from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.backends.loops.print import program_text
 from pipelink_ir.grammar import parse
 from pipelink_ir.passes.infer.operator import typed_operator

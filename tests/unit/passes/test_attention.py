@@ -9,7 +9,7 @@ import pytest
 
 from pipelink_ir.backends.cuda import nvrtc
 from pipelink_ir.backends.cuda.emit import emit_program
-from pipelink_ir.backends.loops.gpu import build_gpu
+from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.backends.loops.print import kernel_text
 from pipelink_ir.ir.diagnostics import Report
 from pipelink_ir.ir.nodes import Module

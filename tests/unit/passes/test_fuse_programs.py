@@ -8,7 +8,7 @@ import pytest
 from scipy import ndimage, special
 
 from pipelink_ir.backends.cpu.executable import load as load_cpu
-from pipelink_ir.backends.loops.gpu import build_gpu
+from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.backends.reference.executable import load as load_reference
 from pipelink_ir.grammar import parse, print_module
 from pipelink_ir.ir.diagnostics import Report

@@ -9,7 +9,7 @@ import pytest
 
 from pipelink_ir.backends.loops.build import build
 from pipelink_ir.backends.loops.form import Program
-from pipelink_ir.backends.loops.gpu import build_gpu
+from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.backends.loops.print import program_text
 from pipelink_ir.grammar import parse, print_module
 from pipelink_ir.ir.diagnostics import ProgramError, Report

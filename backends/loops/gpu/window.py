@@ -9,7 +9,7 @@
       }
     }
 
-In the first version borders are asked for only at the ends of the run. Neighbours in memory are moved by one access (`gpu_pack.py`) where divisors of sizes
+In the first version borders are asked for only at the ends of the run. Neighbours in memory are moved by one access (`gpu/pack.py`) where divisors of sizes
 and addresses, which are looked at once in a kernel, allow it.
 """
 from __future__ import annotations
@@ -19,8 +19,8 @@ from itertools import product
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import TRUE, Affine, Atom, i64, key_of
-from pipelink_ir.backends.loops.gpu_flat import Flat, unravel
-from pipelink_ir.backends.loops.gpu_pack import Packer
+from pipelink_ir.backends.loops.gpu.flat import Flat, unravel
+from pipelink_ir.backends.loops.gpu.pack import Packer
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import Axis, Job, Nest
 from pipelink_ir.backends.loops.split import running

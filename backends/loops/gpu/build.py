@@ -1,7 +1,7 @@
 """`build_gpu`: a typed operator as a program of the loop-level form for a GPU, by the default schedule.
 
 `passes/scheduling` says what is to be done: `parts.py` rewrites definitions so that there is enough to do at once, `gpu_place.py` says where each local
-lives, `kernels.py` which kernels there are and of which kind. `BODIES` has what writes each kind: `gpu_nests.py` and `gpu_recur.py` the loops, `gpu_team.py`
+lives, `kernels.py` which kernels there are and of which kind. `BODIES` has what writes each kind: `gpu/nests.py` and `gpu/recur.py` the loops, `gpu/team.py`
 what the threads of a block do together. Values are lowered as for the CPU.
 
 A kernel has one buffer for each tensor that it touches, however many those are; joins of tensors become one kernel for each. Where all parameters of a
@@ -14,17 +14,17 @@ from collections.abc import Callable
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.build import buffer_of, scalars_of
 from pipelink_ir.backends.loops.check import check_program
-from pipelink_ir.backends.loops.gpu_attention import attention_body, plain_body
-from pipelink_ir.backends.loops.gpu_mma import mma_body
-from pipelink_ir.backends.loops.gpu_product import product_body
-from pipelink_ir.backends.loops.gpu_recur import gpu_recurrence
-from pipelink_ir.backends.loops.gpu_rows import block_body
-from pipelink_ir.backends.loops.gpu_stream import stream_body
-from pipelink_ir.backends.loops.gpu_tile import tile_body
-from pipelink_ir.backends.loops.gpu_turn import turn_body
-from pipelink_ir.backends.loops.gpu_turned import turned_body
-from pipelink_ir.backends.loops.gpu_vector import grid_body
-from pipelink_ir.backends.loops.gpu_window import window_body
+from pipelink_ir.backends.loops.gpu.attention import attention_body, plain_body
+from pipelink_ir.backends.loops.gpu.mma import mma_body
+from pipelink_ir.backends.loops.gpu.product import product_body
+from pipelink_ir.backends.loops.gpu.recur import gpu_recurrence
+from pipelink_ir.backends.loops.gpu.rows import block_body
+from pipelink_ir.backends.loops.gpu.stream import stream_body
+from pipelink_ir.backends.loops.gpu.tile import tile_body
+from pipelink_ir.backends.loops.gpu.turn import turn_body
+from pipelink_ir.backends.loops.gpu.turned import turned_body
+from pipelink_ir.backends.loops.gpu.vector import grid_body
+from pipelink_ir.backends.loops.gpu.window import window_body
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.tidy import tidy
 from pipelink_ir.ir.targets import Arch

@@ -26,9 +26,9 @@ from collections.abc import Callable, Mapping
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, i64, key_of
 from pipelink_ir.backends.loops.fold import must
-from pipelink_ir.backends.loops.gpu_keys import Keys
-from pipelink_ir.backends.loops.gpu_staged import Staged
-from pipelink_ir.backends.loops.gpu_team import Team
+from pipelink_ir.backends.loops.gpu.keys import Keys
+from pipelink_ir.backends.loops.gpu.staged import Staged
+from pipelink_ir.backends.loops.gpu.team import Team
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Axis, Job, Nest
 from pipelink_ir.backends.loops.reads import address

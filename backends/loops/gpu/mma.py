@@ -23,9 +23,9 @@ from collections.abc import Callable, Mapping
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import TRUE, Atom, i64, key_of
 from pipelink_ir.backends.loops.fold import must
-from pipelink_ir.backends.loops.gpu_flat import Flat, unravel
-from pipelink_ir.backends.loops.gpu_product import Tiled
-from pipelink_ir.backends.loops.gpu_stream import fit, tiles_of
+from pipelink_ir.backends.loops.gpu.flat import Flat, unravel
+from pipelink_ir.backends.loops.gpu.product import Tiled
+from pipelink_ir.backends.loops.gpu.stream import fit, tiles_of
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.reads import address, extent, low

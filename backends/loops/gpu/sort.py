@@ -14,7 +14,7 @@ from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.build import extent_of
 from pipelink_ir.backends.loops.emit import TRUE, Atom, i64
 from pipelink_ir.backends.loops.fold import must
-from pipelink_ir.backends.loops.gpu_flat import flat, unravel
+from pipelink_ir.backends.loops.gpu.flat import flat, unravel
 from pipelink_ir.backends.loops.lower import Env
 from pipelink_ir.backends.loops.rank import Sorted, before
 from pipelink_ir.backends.loops.reduce import Position
@@ -23,7 +23,7 @@ from pipelink_ir.ir.nodes import Reduce
 from pipelink_ir.passes.scheduling.counts import ranges_of
 
 if TYPE_CHECKING:
-    from pipelink_ir.backends.loops.gpu_team import Team
+    from pipelink_ir.backends.loops.gpu.team import Team
 
 LEVELS = 40
 """Merging doubles the length of sorted runs so often: enough for any array."""

@@ -6,7 +6,7 @@
     }
 
 The number of threads follows from the length of the row (`Kernel.team`); where a warp is enough for one, a block has several rows. Rows that are too long for
-all threads together, or lie where wide accesses may not, take the way of `gpu_nests.py`, which reads them once for each reduction: a branch that all threads
+all threads together, or lie where wide accesses may not, take the way of `gpu/nests.py`, which reads them once for each reduction: a branch that all threads
 take alike. What is computed on the way for every place of a row, and is costly, is kept as well.
 """
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.build import size_of
 from pipelink_ir.backends.loops.emit import TRUE, Atom, Frame, i64, key_of
-from pipelink_ir.backends.loops.gpu_nests import GpuNest
-from pipelink_ir.backends.loops.gpu_team import Team
-from pipelink_ir.backends.loops.gpu_vector import Wide, aligned, conditions, count_of, hold, keep, multiple, plain, stored, unrolled
+from pipelink_ir.backends.loops.gpu.nests import GpuNest
+from pipelink_ir.backends.loops.gpu.team import Team
+from pipelink_ir.backends.loops.gpu.vector import Wide, aligned, conditions, count_of, hold, keep, multiple, plain, stored, unrolled
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.reads import address

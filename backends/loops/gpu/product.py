@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import TRUE, Atom, i64, key_of
 from pipelink_ir.backends.loops.fold import must
-from pipelink_ir.backends.loops.gpu_flat import Flat, flat, unravel
-from pipelink_ir.backends.loops.gpu_team import Team
+from pipelink_ir.backends.loops.gpu.flat import Flat, flat, unravel
+from pipelink_ir.backends.loops.gpu.team import Team
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job, Nest
 from pipelink_ir.backends.loops.reduce import finish, kind_of

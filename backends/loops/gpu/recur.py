@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import Atom, i64
-from pipelink_ir.backends.loops.gpu_flat import unravel
-from pipelink_ir.backends.loops.gpu_team import Team
+from pipelink_ir.backends.loops.gpu.flat import unravel
+from pipelink_ir.backends.loops.gpu.team import Team
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import store
 from pipelink_ir.backends.loops.reads import no_hole

@@ -20,9 +20,9 @@ from itertools import product
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.borders import mapped, outside
 from pipelink_ir.backends.loops.emit import TRUE, Affine, Atom, i64, key_of
-from pipelink_ir.backends.loops.gpu_flat import unravel
-from pipelink_ir.backends.loops.gpu_pack import Packer
-from pipelink_ir.backends.loops.gpu_team import Team
+from pipelink_ir.backends.loops.gpu.flat import unravel
+from pipelink_ir.backends.loops.gpu.pack import Packer
+from pipelink_ir.backends.loops.gpu.team import Team
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import Axis, Job, Nest
 from pipelink_ir.backends.loops.reads import assured, evaluate, extent, low

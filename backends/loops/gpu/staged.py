@@ -13,7 +13,7 @@ from pipelink_ir.ir.nodes import Read
 from pipelink_ir.passes.scheduling.views import Leaf, Looker, View
 
 if TYPE_CHECKING:
-    from pipelink_ir.backends.loops.gpu_attention import Flash
+    from pipelink_ir.backends.loops.gpu.attention import Flash
 
 
 class Staged:

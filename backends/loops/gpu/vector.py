@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import TRUE, Atom, i64, key_of
-from pipelink_ir.backends.loops.gpu_nests import GpuNest
+from pipelink_ir.backends.loops.gpu.nests import GpuNest
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.reads import address

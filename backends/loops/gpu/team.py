@@ -17,8 +17,8 @@ from typing import Protocol
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import TRUE, Atom, Frame, i64
 from pipelink_ir.backends.loops.fold import must
-from pipelink_ir.backends.loops.gpu_flat import flat, independent, nested, unravel
-from pipelink_ir.backends.loops.gpu_sort import Rows, team_sort
+from pipelink_ir.backends.loops.gpu.flat import flat, independent, nested, unravel
+from pipelink_ir.backends.loops.gpu.sort import Rows, team_sort
 from pipelink_ir.backends.loops.lower import Env, Lowering
 from pipelink_ir.backends.loops.rank import Sorted
 from pipelink_ir.backends.loops.reduce import Kind, Position, Seen, add_term, finish, kind_of

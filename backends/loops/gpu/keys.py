@@ -14,7 +14,7 @@ from pipelink_ir.passes.scheduling.counts import ranges_of
 from pipelink_ir.passes.scheduling.views import Leaf, Looker
 
 if TYPE_CHECKING:
-    from pipelink_ir.backends.loops.gpu_attention import Flash
+    from pipelink_ir.backends.loops.gpu.attention import Flash
 
 
 class Keys:

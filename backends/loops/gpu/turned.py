@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import Atom, i64
 from pipelink_ir.backends.loops.fold import must
-from pipelink_ir.backends.loops.gpu_stream import Streams, fit, tiles_of
+from pipelink_ir.backends.loops.gpu.stream import Streams, fit, tiles_of
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.ir.typed import TypedOperator

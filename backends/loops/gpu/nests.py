@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.build import extent_of
 from pipelink_ir.backends.loops.emit import Atom, i64
-from pipelink_ir.backends.loops.gpu_flat import unravel
-from pipelink_ir.backends.loops.gpu_sort import Rows
-from pipelink_ir.backends.loops.gpu_team import Team
+from pipelink_ir.backends.loops.gpu.flat import unravel
+from pipelink_ir.backends.loops.gpu.sort import Rows
+from pipelink_ir.backends.loops.gpu.team import Team
 from pipelink_ir.backends.loops.nests import Axis, Nest
 from pipelink_ir.ir.dtypes import I64
 from pipelink_ir.passes.scheduling.shape import sized

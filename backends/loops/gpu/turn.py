@@ -13,8 +13,8 @@ from contextlib import contextmanager
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import Atom, i64, key_of
-from pipelink_ir.backends.loops.gpu_flat import Flat, unravel
-from pipelink_ir.backends.loops.gpu_team import Team
+from pipelink_ir.backends.loops.gpu.flat import Flat, unravel
+from pipelink_ir.backends.loops.gpu.team import Team
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job, Nest
 from pipelink_ir.backends.loops.reads import address

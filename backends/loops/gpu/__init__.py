@@ -1,0 +1,1 @@
+"""Kernels for a GPU: `build.py` is the page to begin with."""
