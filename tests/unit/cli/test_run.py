@@ -290,7 +290,7 @@ def test_a_fault_of_the_backend(pipelinkc: Command, tmp_path: Path, scale: Path,
     from pipelink_ir.runtime import targets
     save(tmp_path / "x.npy", X)
     monkeypatch.setattr(targets, "_HERE", {**targets._HERE, "cpu": targets.Target("cpu", "cpu")})
-    monkeypatch.setattr("pipelink_ir.runtime.compile.load", lambda *a: 1 / 0)
+    monkeypatch.setattr("pipelink_ir.runtime.runnable.load", lambda *a: 1 / 0)
     done = pipelinkc("run", scale, "--in", "x=x.npy", "--out", "y=y.npy")
     assert done.status == 70
     assert "in the backend 'cpu'" in done.err
