@@ -28,7 +28,7 @@ CUDA_FAULTS = [
     seed("no barrier before the next tiles of a product", PRODUCT, "                    e.assign(acc, self._plus(acc, a[i], b[j]))\n            e.raw(form.Barrier())\n", "                    e.assign(acc, self._plus(acc, a[i], b[j]))\n"),
     seed("no barrier between the levels of sorting", SORT, "                e.raw(form.Barrier())\n", ""),
     seed("shared memory of the next turn overtakes the last one", STMT, 'self.line(f"{self.facts.barrier}  // what the last turn left in shared memory has been read")', "pass"),
-    seed("every thread stores what is the leader's", STMT, "return self.uniform and not self.e.place(s.buffer, s.memory).private", "return False"),
+    seed("every thread stores what is the leader's", STMT, "return self.uniform and not self.e.places[s.buffer if isinstance(s, Store) else s.to].private", "return False"),
     # ---------------------------------------------------------------------------------------------------------------- loops and tails
     seed("the loop over the grid strides by one block", STMT, '"pl::grid_thread()", "pl::grid_threads()"', '"pl::grid_thread()", "pl::threads()"'),
     seed("the loop over blocks does not stride", STMT, 'self._strided(loop, "pl::block()", "pl::blocks()")', 'self._strided(loop, "pl::block()", "pl::blocks() + 1")'),

@@ -84,7 +84,7 @@ FAULTS = [
     Fault("the last part of a shared loop is lost", DRIVER, "  %left = icmp slt i64 %begin, %total\n", "  %full = sub i64 %total, %share\n  %left = icmp sle i64 %begin, %full\n"),
     Fault("a shared loop does not wait for the other threads", DRIVER, "%done = icmp eq i64 %inside, 0", "%done = icmp uge i64 %inside, 0"),
     Fault("a failed check goes unseen", DRIVER, "%fine = icmp eq i64 %taken, 0", "%fine = icmp sge i64 %taken, 0"),
-    Fault("a buffer is free after its first reader", PLANNING, "out[origin.get(edge, edge)] = n", "out.setdefault(origin.get(edge, edge), n)"),
+    Fault("a buffer is free after its first reader", "passes/aliasing/order.py", "max(self.launch[n] for n in touched)", "min(self.launch[n] for n in touched)"),
     Fault("a run-time attribute of f64 goes through f32", SCALARS, 'struct.pack("<f" if kind.bits == 32 else "<d", float(value))', 'struct.pack("<f" if kind.bits == 32 else "<d", struct.unpack("<f", struct.pack("<f", float(value)))[0])'),
     Fault("the key of compiled code misses the processor's features", JIT, "version, target.cpu, target.features, text)", "version, target.cpu, text)", own_cache=True),
     Fault("the key of compiled code misses the code", JIT, "version, target.cpu, target.features, text)", "version, target.cpu, target.features, str(len(text)))", own_cache=True),
