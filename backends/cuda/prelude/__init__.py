@@ -11,7 +11,10 @@ from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import DTYPES, DType
 
 NAME = "pipelink.cuh"
-"""What kernels include."""
+"""What kernels include: the files below, one behind the other."""
+
+BASE = ("numbers.cuh", "threads.cuh")
+"""What all kernels stand on, those that users write too."""
 
 MAX_RANK = 12
 """`TensorView::MAX_RANK`."""
@@ -51,7 +54,7 @@ def header(facts: TargetFacts) -> str:
 def shown(facts: TargetFacts, fragments: bool, stream: bool, own: bool = False) -> str:
     """The header as it is shown to people, without what the kernels do not use."""
     more = [_file(name) for name, wanted in ((FRAGMENTS, fragments), (OWN, own), (STREAM, stream)) if wanted]
-    return "\n".join([facts.define(), _file(NAME), *more])
+    return "\n".join([facts.define(), *map(_file, BASE), *more])
 
 
 def pack_view(address: int, shape: Sequence[int], strides: Sequence[int], dtype: DType) -> bytes:

@@ -30,6 +30,10 @@ PL_DEVICE float weight_exp2(float x) {
 #endif
 }
 
+template <int COUNT> PL_DEVICE void zero(float (&sums)[COUNT]) {
+  PL_UNROLL
+  for (int n = 0; n < COUNT; n++) sums[n] = 0.0f;
+}
 // One step of 16 terms: `a` has the left factor of M tiles, the right one is loaded.
 template <typename A, typename B, int M, int N, bool ALONG, int PITCH> PL_DEVICE void dot_step(float (&sums)[M * N * 4], const u32 (&a)[M][4], const B* at) {
   PL_UNROLL
@@ -54,10 +58,7 @@ PL_DEVICE void dot(float (&sums)[M * N * 4], const A* left, const B* right) {
   const int row = thread() % 8, low = thread() / 8 % 2, high = thread() / 16 % 2, top = thread() / 32 * (16 * M);
   const A* const a_at = ALONG_A ? left + (top + 8 * low + row) * PITCH_A + 8 * high : left + (8 * high + row) * PITCH_A + top + 8 * low;
   const B* const b_at = dot_right<ALONG_B, PITCH_B>(right);
-  if (FRESH) {
-    PL_UNROLL
-    for (int n = 0; n < M * N * 4; n++) sums[n] = 0.0f;
-  }
+  if (FRESH) zero(sums);
   PL_UNROLL
   for (int k = 0; k < DEPTH; k += 16) {
     u32 a[M][4];
@@ -71,10 +72,7 @@ PL_DEVICE void dot(float (&sums)[M * N * 4], const A* left, const B* right) {
 template <typename A, typename B, int M, int N, int DEPTH, bool FRESH, bool ALONG_B, int PITCH_B>
 PL_DEVICE void dot_own(float (&sums)[M * N * 4], const float (&left)[M * DEPTH / 2], const B* right) {
   const B* const b_at = dot_right<ALONG_B, PITCH_B>(right);
-  if (FRESH) {
-    PL_UNROLL
-    for (int n = 0; n < M * N * 4; n++) sums[n] = 0.0f;
-  }
+  if (FRESH) zero(sums);
   PL_UNROLL
   for (int k = 0; k < DEPTH; k += 16) {
     u32 a[M][4];

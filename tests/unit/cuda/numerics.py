@@ -101,10 +101,12 @@ def same(got: Array, want: Array, what: str) -> None:
 
 
 def ulps(got: Array, want: Array) -> float:
-    """The largest distance from `want`, which is exact in a wider type; NaN and infinities agree."""
+    """The largest distance from `want`, which is exact in a wider type; NaN, infinities and the signs of zeros agree."""
     with np.errstate(all="ignore"):
         rounded = want.astype(got.dtype)
         np.testing.assert_array_equal(np.isnan(got), np.isnan(rounded))
+        zero = (rounded == 0) & (got == 0)
+        np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(rounded[zero]), "signs of zeros")
         finite = np.isfinite(rounded) & np.isfinite(got)
         np.testing.assert_array_equal(got[~finite & ~np.isnan(got)], rounded[~finite & ~np.isnan(got)])
         distance = np.abs(got[finite].astype(want.dtype) - want[finite]) / np.spacing(np.abs(rounded[finite]))

@@ -1,11 +1,9 @@
-// What kernels stand on: those that PipeLink emits and those that users write. It needs no header of a toolkit.
+// Numbers: what the language's dtypes are and what their arithmetic and functions give, by each thread for itself. It needs no header of a toolkit.
 //
-// Three compilers read it: NVRTC (or nvcc), hipcc, and a host compiler that plays a GPU, with PIPELINK_EMULATED defined. Of the device it uses
-//     threadIdx.x  blockIdx.x  blockDim.x  gridDim.x  __syncthreads()  atomicCAS  __shared__
-// and the macros of the target that stand before this text (shuffles, shared memory of a size given at the launch). Where PIPELINK_PTX is 1, PTX and
-// intrinsics of CUDA are used; the other branch says the same in plain C++.
-#ifndef PIPELINK_CUH
-#define PIPELINK_CUH
+// Three compilers read this and what stands behind it: NVRTC (or nvcc), hipcc, and a host compiler that plays a GPU, with PIPELINK_EMULATED defined. Where
+// PIPELINK_PTX is 1, PTX and intrinsics of CUDA are used; the other branch says the same in plain C++.
+#ifndef PIPELINK_NUMBERS_CUH
+#define PIPELINK_NUMBERS_CUH
 
 #if defined(__CUDA_ARCH__) && !defined(PIPELINK_EMULATED)
 #define PIPELINK_PTX 1
@@ -47,17 +45,6 @@ using index_t = int;
 #endif
 }  // namespace types
 using namespace types;
-
-// ------------------------------------------------------------------------------------------------ where a thread stands
-
-PL_DEVICE int thread() { return int(threadIdx.x); }
-PL_DEVICE int threads() { return int(blockDim.x); }
-PL_DEVICE index_t block() { return index_t(blockIdx.x); }
-PL_DEVICE index_t blocks() { return index_t(gridDim.x); }
-PL_DEVICE index_t grid_thread() { return block() * threads() + thread(); }
-PL_DEVICE index_t grid_threads() { return blocks() * threads(); }
-// The one thread of a block that does what is done once.
-PL_DEVICE bool leader() { return threadIdx.x == 0; }
 
 // ------------------------------------------------------------------------------------------------------- bits, constants
 
@@ -323,11 +310,13 @@ PL_DEVICE float sqrt(float x) {
 }
 PL_DEVICE double sqrt(double x) { return PL_MATH(sqrt)(x); }
 
-// A quotient by a number that the compiler knows: its reciprocal, and one step that puts the last bit right.
-PL_DEVICE float div_by(float x, float y) {
-  const float inverse = 1.0f / y, near = x * inverse, right = fma(fma(-y, near, x), inverse, near);
+// A quotient by a number that the compiler knows: its reciprocal, and one step that puts the last bit right. That step is by minus what is left over, so that it
+// is -0 where nothing is: added to a zero it leaves the sign of the zero, if the divisor is positive.
+PL_DEVICE float div_by_positive(float x, float y) {
+  const float inverse = 1.0f / y, near = x * inverse, right = fma(-fma(near, y, -x), inverse, near);
   return right == right ? right : near;
 }
+PL_DEVICE float div_by(float x, float y) { return y < 0.0f ? div_by_positive(-x, -y) : div_by_positive(x, y); }
 
 // Off by at most 3 units, in two thirds of the instructions of CUDA's: x times a polynomial of its square near 0, else 1 - 2 to the minus polynomial
 // of |x|. Both are minimax fits (weighted least squares, Lawson) to the error in units of the result.
@@ -521,257 +510,6 @@ PL_DEVICE float fast_exp(float x) {
 PL_DEVICE double fast_div(double a, double b) { return a / b; }
 PL_DEVICE double fast_sqrt(double x) { return sqrt(x); }
 PL_DEVICE double fast_exp(double x) { return exp(x); }
-
-// ----------------------------------------------------------------------------------------------- several neighbours at once
-
-// What one access moves: at most 16 bytes, at a multiple of their size.
-template <typename T, int COUNT> struct alignas(sizeof(T) * COUNT) Many { T at[COUNT]; };
-PL_DEVICE bool aligned(const void* at, int bytes) { return (reinterpret_cast<u64>(at) & u64(bytes - 1)) == 0; }
-template <int COUNT, typename T> PL_DEVICE Many<T, COUNT> many_at(const T* from) {
-#ifdef PIPELINK_EMULATED
-  assert(aligned(from, COUNT * sizeof(T)));
-#endif
-  return *reinterpret_cast<const Many<T, COUNT>*>(from);
-}
-template <int COUNT, typename T> PL_DEVICE void put_many(T* to, const Many<T, COUNT>& all) {
-#ifdef PIPELINK_EMULATED
-  assert(aligned(to, COUNT * sizeof(T)));
-#endif
-  *reinterpret_cast<Many<T, COUNT>*>(to) = all;
-}
-// From memory to a thread's own, the other way round, and between memories.
-template <int COUNT, typename To, typename From> PL_DEVICE void load_many(To* to, const From* from) {
-  const Many<From, COUNT> all = many_at<COUNT>(from);
-  PL_UNROLL
-  for (int k = 0; k < COUNT; k++) to[k] = To(all.at[k]);
-}
-template <typename To, typename From> PL_DEVICE void put_two(To* to, From a, From b) {
-  to[0] = To(a);
-  to[1] = To(b);
-}
-#if PIPELINK_PTX && __CUDA_ARCH__ >= 800
-PL_DEVICE void put_two(f16* to, float a, float b) {
-  asm("{.reg .b32 u; cvt.rn.f16x2.f32 u, %3, %2; mov.b32 {%0, %1}, u;}" : "=h"(to[0].pattern), "=h"(to[1].pattern) : "f"(a), "f"(b));
-}
-PL_DEVICE void put_two(bf16* to, float a, float b) {
-  asm("{.reg .b32 u; cvt.rn.bf16x2.f32 u, %3, %2; mov.b32 {%0, %1}, u;}" : "=h"(to[0].pattern), "=h"(to[1].pattern) : "f"(a), "f"(b));
-}
-#endif
-template <int COUNT, typename To, typename From> PL_DEVICE void store_many(To* to, const From* from) {
-  Many<To, COUNT> all;
-  PL_UNROLL
-  for (int k = 0; k + 1 < COUNT; k += 2) put_two(&all.at[k], from[k], from[k + 1]);
-  if (COUNT % 2 != 0) all.at[COUNT - 1] = To(from[COUNT - 1]);
-  put_many<COUNT>(to, all);
-}
-#if PIPELINK_PTX && __CUDA_ARCH__ >= 800
-// Two at once.
-template <int COUNT> PL_DEVICE void store_many(f16* to, const float* from) {
-  Many<u32, COUNT / 2> all;
-  PL_UNROLL
-  for (int k = 0; k < COUNT / 2; k++) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(all.at[k]) : "f"(from[2 * k + 1]), "f"(from[2 * k]));
-  put_many<COUNT / 2>(reinterpret_cast<u32*>(to), all);
-}
-template <int COUNT> PL_DEVICE void store_many(bf16* to, const float* from) {
-  Many<u32, COUNT / 2> all;
-  PL_UNROLL
-  for (int k = 0; k < COUNT / 2; k++) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(all.at[k]) : "f"(from[2 * k + 1]), "f"(from[2 * k]));
-  put_many<COUNT / 2>(reinterpret_cast<u32*>(to), all);
-}
-#endif
-template <int COUNT, typename T> PL_DEVICE void copy_many(T* to, const T* from) { put_many<COUNT>(to, many_at<COUNT>(from)); }
-
-// ------------------------------------------------------------------------------------------------- the threads of a block
-
-// Combines one value of each thread of a block, pairwise in the order of the threads; every thread gets the result. All threads call it; their
-// number is a multiple of PL_LANES.
-template <typename Rule, typename T> PL_DEVICE T combined_lanes(T value) {
-  for (int n = 1; n < PL_LANES; n *= 2) value = Rule::of(value, T(PL_SHUFFLE_DOWN(value, n)));
-  return value;
-}
-template <typename Rule, typename T> PL_DEVICE T block_combine(T value) {
-  __shared__ T partial[PL_LANES];
-  const int lane = thread() % PL_LANES, warp = thread() / PL_LANES, warps = threads() / PL_LANES;
-  value = combined_lanes<Rule>(value);
-  if (warps == 1) return T(PL_SHUFFLE(value, 0));
-  __syncthreads();  // what the call before left there has been read
-  if (lane == 0) partial[warp] = value;
-  __syncthreads();
-  value = combined_lanes<Rule>(lane < warps ? partial[lane] : Rule::nothing(value));
-  return T(PL_SHUFFLE(value, 0));
-}
-
-struct Sum {
-  static PL_MEMBER float of(float a, float b) { return a + b; }
-  static PL_MEMBER double of(double a, double b) { return a + b; }
-  template <typename Int> static PL_MEMBER Int of(Int a, Int b) { return add(a, b); }
-  static PL_MEMBER float nothing(float) { return -0.0f; }
-  static PL_MEMBER double nothing(double) { return -0.0; }
-  template <typename Int> static PL_MEMBER Int nothing(Int) { return 0; }
-};
-struct Product {
-  static PL_MEMBER float of(float a, float b) { return a * b; }
-  static PL_MEMBER double of(double a, double b) { return a * b; }
-  template <typename Int> static PL_MEMBER Int of(Int a, Int b) { return mul(a, b); }
-  template <typename T> static PL_MEMBER T nothing(T) { return T(1); }
-};
-// The first warp has a value for all: nothing may be any of them.
-struct Max {
-  template <typename T> static PL_MEMBER T of(T a, T b) { return max(a, b); }
-  static PL_MEMBER float nothing(float) { return -inf(); }
-  static PL_MEMBER double nothing(double) { return -inf64(); }
-  static PL_MEMBER int nothing(int) { return -2147483647 - 1; }
-  static PL_MEMBER i64 nothing(i64) { return -9223372036854775807ll - 1; }
-};
-struct Min {
-  template <typename T> static PL_MEMBER T of(T a, T b) { return min(a, b); }
-  static PL_MEMBER float nothing(float) { return inf(); }
-  static PL_MEMBER double nothing(double) { return inf64(); }
-  static PL_MEMBER int nothing(int) { return 2147483647; }
-  static PL_MEMBER i64 nothing(i64) { return 9223372036854775807ll; }
-};
-struct Any {
-  static PL_MEMBER int of(int a, int b) { return a | b; }
-  static PL_MEMBER int nothing(int) { return 0; }
-};
-struct All {
-  static PL_MEMBER int of(int a, int b) { return a & b; }
-  static PL_MEMBER int nothing(int) { return 1; }
-};
-// The same among PL_LANES neighbouring threads, for themselves.
-template <typename Rule, typename T> PL_DEVICE T lanes_combine(T value) { return T(PL_SHUFFLE(combined_lanes<Rule>(value), 0)); }
-template <typename T> PL_DEVICE T lanes_sum(T value) { return lanes_combine<Sum>(value); }
-template <typename T> PL_DEVICE T lanes_prod(T value) { return lanes_combine<Product>(value); }
-template <typename T> PL_DEVICE T lanes_max(T value) { return lanes_combine<Max>(value); }
-template <typename T> PL_DEVICE T lanes_min(T value) { return lanes_combine<Min>(value); }
-PL_DEVICE bool lanes_any(bool value) { return lanes_combine<Any>(int(value)) != 0; }
-PL_DEVICE bool lanes_all(bool value) { return lanes_combine<All>(int(value)) != 0; }
-
-template <typename T> PL_DEVICE T block_sum(T value) { return block_combine<Sum>(value); }
-template <typename T> PL_DEVICE T block_prod(T value) { return block_combine<Product>(value); }
-template <typename T> PL_DEVICE T block_max(T value) { return block_combine<Max>(value); }
-template <typename T> PL_DEVICE T block_min(T value) { return block_combine<Min>(value); }
-PL_DEVICE bool block_any(bool value) { return block_combine<Any>(int(value)) != 0; }
-PL_DEVICE bool block_all(bool value) { return block_combine<All>(int(value)) != 0; }
-
-// The best value and where it stands: the lowest index among equals, the first NaN before all, -1 for no candidate.
-template <bool LARGEST, typename T, typename I> PL_DEVICE bool beats(T a, I i, T b, I j) {
-  if (i < 0 || j < 0) return i >= 0;
-  if (a != a || b != b) return a != a && (b == b || i < j);
-  return a == b ? i < j : LARGEST ? a > b : a < b;
-}
-template <bool LARGEST, typename T, typename I> PL_DEVICE void best_lane(T& value, I& index) {
-  for (int n = 1; n < PL_LANES; n *= 2) {
-    const T other = T(PL_SHUFFLE_DOWN(value, n));
-    const I place = I(PL_SHUFFLE_DOWN(index, n));
-    if (beats<LARGEST>(other, place, value, index)) {
-      value = other;
-      index = place;
-    }
-  }
-}
-template <bool LARGEST, typename T, typename I> PL_DEVICE void lanes_best(T& value, I& index) {
-  best_lane<LARGEST>(value, index);
-  value = T(PL_SHUFFLE(value, 0));
-  index = I(PL_SHUFFLE(index, 0));
-}
-template <bool LARGEST, typename T, typename I> PL_DEVICE void block_best(T& value, I& index) {
-  __shared__ T values[PL_LANES];
-  __shared__ I places[PL_LANES];
-  const int lane = thread() % PL_LANES, warp = thread() / PL_LANES, warps = threads() / PL_LANES;
-  best_lane<LARGEST>(value, index);
-  if (warps == 1) {
-    value = T(PL_SHUFFLE(value, 0));
-    index = I(PL_SHUFFLE(index, 0));
-    return;
-  }
-  __syncthreads();
-  if (lane == 0) {
-    values[warp] = value;
-    places[warp] = index;
-  }
-  __syncthreads();
-  value = values[lane < warps ? lane : 0];
-  index = lane < warps ? places[lane] : I(-1);
-  best_lane<LARGEST>(value, index);
-  value = T(PL_SHUFFLE(value, 0));
-  index = I(PL_SHUFFLE(index, 0));
-}
-template <typename T, typename I> PL_DEVICE void lanes_argmax(T& value, I& index) { lanes_best<true>(value, index); }
-template <typename T, typename I> PL_DEVICE void lanes_argmin(T& value, I& index) { lanes_best<false>(value, index); }
-template <typename T, typename I> PL_DEVICE void block_argmax(T& value, I& index) { block_best<true>(value, index); }
-template <typename T, typename I> PL_DEVICE void block_argmin(T& value, I& index) { block_best<false>(value, index); }
-
-// ------------------------------------------------------------------------------------------- failures, memory on the way
-
-// The first check that fails leaves its number and up to four values; the host looks after the last kernel.
-struct Status {
-  u64 taken;
-  i64 site, values[4];
-};
-enum : i64 { OUT_OF_MEMORY = -1 };
-PL_DEVICE void fail(Status* status, i64 site, i64 a = 0, i64 b = 0, i64 c = 0, i64 d = 0) {
-  if (atomicCAS(&status->taken, 0ull, 1ull) != 0) return;
-  status->site = site;
-  status->values[0] = a;
-  status->values[1] = b;
-  status->values[2] = c;
-  status->values[3] = d;
-}
-
-// Scratch whose size depends on the sizes of a call, cut off one piece after the other; each begins at a multiple of 16 bytes.
-struct Arena {
-  u8* at;
-  template <typename T> PL_MEMBER T* take(i64 count) {
-    T* const piece = reinterpret_cast<T*>(at);
-    at += (count * i64(sizeof(T)) + 15) / 16 * 16;
-    return piece;
-  }
-};
-// One for a block: in shared memory where that is large enough (then `block_bytes` is 0), else in the kernel's scratch.
-PL_DEVICE Arena block_arena(u8* shared, u8* scratch, i64 block_bytes) {
-  return {block_bytes == 0 ? shared : scratch + i64(blockIdx.x) * block_bytes};
-}
-// One for a thread, behind those of the blocks.
-PL_DEVICE Arena thread_arena(u8* scratch, i64 block_bytes, i64 thread_bytes) {
-  const i64 number = i64(blockIdx.x) * threads() + thread();
-  return {scratch + i64(gridDim.x) * block_bytes + number * thread_bytes};
-}
-// Memory of a size that only the data tell. Null if there is none left, which is recorded.
-template <typename T> PL_DEVICE T* heap(i64 count, Status* status) {
-  T* const piece = static_cast<T*>(PL_MATH(malloc)((count > 0 ? count : 1) * sizeof(T)));
-  if (piece == nullptr) fail(status, OUT_OF_MEMORY);
-  return piece;
-}
-PL_DEVICE void release(void* piece) { PL_MATH(free)(piece); }
-
-// -------------------------------------------------------------------------------------------------- what user kernels see
-
-// The dtypes of the language.
-enum class DType : int { boolean, u8, i8, u16, i16, i32, i64, f8e4m3, f8e5m2, f16, bf16, f32, f64 };
-
-// A tensor in device memory, as a user's kernel gets it: `(const TensorView*…, TensorView*…, const void* params)`.
-class TensorView {
- public:
-  static constexpr int MAX_RANK = 12;
-  PL_MEMBER const void* data() const { return data_; }
-  PL_MEMBER void* data() { return data_; }
-  // Elements along each axis.
-  PL_MEMBER const i64* shape() const { return shape_; }
-  // Elements, not bytes, between neighbours along each axis.
-  PL_MEMBER const i64* stride() const { return stride_; }
-  PL_MEMBER i64 num_elements() const { return num_elements_; }
-  PL_MEMBER int rank() const { return rank_; }
-  PL_MEMBER DType dtype() const { return dtype_; }
-
- private:
-  void* data_;
-  i64 num_elements_;
-  int rank_;
-  DType dtype_;
-  i64 shape_[MAX_RANK];
-  i64 stride_[MAX_RANK];
-};
 
 }  // namespace pipelink
 
