@@ -28,3 +28,9 @@ def check(area: str, number: int) -> None:
 @pytest.mark.parametrize("area", AREAS)
 def test_programs(area: str, number: int) -> None:
     check(area, number)
+
+
+@pytest.mark.parametrize(("area", "number"), [("gathers", 190)])
+def test_found(area: str, number: int) -> None:
+    """Programs that a GPU has computed wrongly: a quotient by a constant lost the sign of zero."""
+    check(area, number)

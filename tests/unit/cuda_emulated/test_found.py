@@ -30,6 +30,20 @@ def test_a_quotient_that_is_rounded_down_to_zero_keeps_its_sign(target: str, dty
 
 
 @TARGETS
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+@pytest.mark.parametrize("divisor", [1e6, 3.0, -3.0, -0.125])
+def test_a_quotient_by_a_constant_keeps_the_sign_of_zero(target: str, dtype: str, divisor: float) -> None:
+    operands, result = f"%x: tensor<Nx{dtype}>", "%y: tensor<Nxf32>"
+    x = np.array([0.0, -0.0, 1.5, -1.5], np.float16 if dtype == "f16" else np.float32)
+    wide, by = x.astype(np.float32), np.float32(divisor)
+    for value, want in ((f"%x[n] / ({divisor})", wide / by), (f"max[k in 1..6](%x[n]) + %x[n] / ({divisor})", wide + wide / by),
+                        (f"-(%x[n] / ({divisor}))", -(wide / by))):
+        got = np.asarray(pipelink_ir.compile(_pointwise(operands, result, value), target=target)(x=x).y)
+        np.testing.assert_allclose(got, want, 2e-7, 0, err_msg=value)
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(want), value)
+
+
+@TARGETS
 def test_indices_that_become_data_wrap(target: str) -> None:
     text = _pointwise("%x: tensor<Nxf32>", "%y: tensor<Nxi64>", "(N + n) ** 31")
     got = np.asarray(pipelink_ir.compile(text, target=target)(x=np.zeros(9, np.float32)).y)
