@@ -64,7 +64,7 @@ def run(keep: Callable[..., None], wanted: Sequence[Row], which: str) -> None:
     wrong = []
     for row in wanted:
         begin = time.perf_counter()
-        found: dict[str, Any] = {}
+        found: dict[str, Any] = {"beside": row.beside} if row.beside else {}
         rows[row.name] = found
         try:
             work = row.make(Make(cp, torch, cp.random.default_rng(0)))

@@ -57,11 +57,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row by name; `jax` is its form in `peers.JAX`."""
+    """A row by name; `jax` is its form in `peers.JAX`, `beside` the row whose time per byte it is compared with."""
 
     name: str
     make: Callable[[Make], Work]
     jax: str = ""
+    beside: str = ""
 
 
 def pipeline(op: str, operands: str, call: str, result: str, imports: str = "import std.nn\n") -> str:
@@ -272,6 +273,8 @@ ROWS = (
 
 
 def select(words: Sequence[str]) -> list[Row]:
-    """The rows in whose names one of the words is; all without words."""
+    """The rows in whose names one of the words is, those of odd shapes if a word begins with `odd`; all but those without words."""
+    from gpu.odd import ODD
     low = [w.lower() for w in words]
-    return [r for r in ROWS if not low or any(w in r.name.lower() for w in low)]
+    some = ODD if any(w.startswith("odd") for w in low) else ()
+    return [r for r in ROWS if not low or any(w in r.name.lower() for w in low)] + [r for r in some if any(w in r.name.lower() for w in low)]

@@ -9,7 +9,7 @@ PEERS = ("torch eager", "torch.compile", "max-autotune")
 """Peers with a column of their own; the best of the others is named."""
 
 KNOWN = frozenset(("floor", "bytes", "flops", "compile_s", "max error", "kernels", "pipelink", "of floor", "best peer / ours", "spent", "spread", "start_s",
-                   "no peer", "fault", "best peer", "interval", "parts", *PEERS))
+                   "no peer", "fault", "best peer", "interval", "parts", "beside", *PEERS))
 """What stands in a row beside further peers."""
 
 
@@ -38,11 +38,23 @@ def lines(found: Mapping[str, Any]) -> list[str]:
         mean = geometric_mean(ratios)
         if mean is not None:
             out.append(f"geometric mean over {len(ratios)} rows: {peer} takes {mean:.2f} times as long")
+    out += beside(rows)
     for name, r in rows.items():
         out += [f"{name}: {part} {r[part]:.4f} ms, {r[part] / r['pipelink']:.2f} times ours" for part in r.get("parts", ()) if part in r and "pipelink" in r]
         out += [f"{name}: no {peer}: {why}" for peer, why in r.get("no peer", {}).items()]
         out += [f"{name}: FAULT: {r['fault']}"] if "fault" in r else []
     out += [f"no {peer}: {why}" for peer, why in found.get("missing_peers", {}).items()]
+    return out
+
+
+def beside(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Of each row that is compared with another one: the time per byte of both."""
+    out = []
+    for name, r in rows.items():
+        other = rows.get(r.get("beside", ""), {})
+        if "pipelink" in r and "pipelink" in other:
+            here, there = (1e9 * x["pipelink"] / x["bytes"] for x in (r, other))
+            out.append(f"{name}: {here:.3f} ns per kB, {here / there:.2f} times that of '{r['beside']}' ({there:.3f})")
     return out
 
 

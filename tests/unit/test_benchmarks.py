@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import memory  # noqa: E402
-from gpu import blurs, measure, rows, table  # noqa: E402
+from gpu import blurs, measure, odd, rows, table  # noqa: E402
 from models import mobilenet_v2  # noqa: E402
 
 Array = np.ndarray[Any, Any]
@@ -112,6 +112,25 @@ def test_rows_are_picked_by_words() -> None:
     assert rows.select([]) == list(rows.ROWS)
     assert rows.select(["no such row"]) == []
     assert len({r.name for r in rows.ROWS}) == len(rows.ROWS)
+    named = [r.name for r in odd.ODD]
+    assert [r.name for r in rows.select(["odd"])] == named
+    assert len(set(named)) == len(named)
+    assert all(r.beside in named[:k] for k, r in enumerate(odd.ODD) if r.beside)
+
+
+def test_rows_of_odd_shapes() -> None:
+    import scipy.ndimage
+    x = normal(5, 7)
+    assert (pl.compile(odd.TURN, target="cpu")(x=x).y == x.T).all()
+    g, b, wide = normal(7), normal(7), x.astype(np.float64)
+    want = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5) * g + b
+    np.testing.assert_allclose(pl.compile(odd.NORM_F32, target="cpu")(x=x, g=g, b=b).y, want, rtol=1e-4, atol=1e-5)
+    img = RNG.random((2, 5, 6, 7), dtype=np.float32)
+    want = scipy.ndimage.uniform_filter(img.astype(np.float64), size=(1, 3, 3, 1), mode="nearest")
+    np.testing.assert_allclose(pl.compile(odd.BLUR, target="cpu")(x=img).y, want, rtol=1e-5)
+    a, w, c = normal(5, 7, dtype="float16"), normal(7, 6, dtype="float16"), normal(6, dtype="float16")
+    want = a.astype(np.float64) @ w.astype(np.float64) + c
+    np.testing.assert_allclose(pl.compile(odd.PRODUCT, target="cpu")(x=a, w=w, b=c).y, want, rtol=2e-3, atol=2e-3)
 
 
 def test_the_interval_of_a_ratio_of_pairs() -> None:
@@ -133,6 +152,8 @@ FOUND = {
         "b": {"floor": 1.0, "pipelink": 1.0, "torch eager": 2.0, "torch.compile": 8.0, "alone": 0.5, "parts": ["alone"], "best peer": "torch eager",
               "best peer / ours": 2.0, "of floor": 1.0, "interval": [2.0, 2.0], "no peer": {"max-autotune": "it does not start"}},
         "c": {"floor": 1.0, "fault": "off by 3"},
+        "d": {"floor": 1.0, "bytes": 1_000_000, "pipelink": 0.004, "of floor": 250.0},
+        "e": {"floor": 1.0, "bytes": 500_000, "pipelink": 0.003, "of floor": 333.0, "beside": "d"},
     },
 }
 
@@ -146,6 +167,7 @@ def test_the_table_of_a_gpu() -> None:
     assert "b: alone 0.5000 ms, 0.50 times ours" in lines
     assert "b: no max-autotune: it does not start" in lines
     assert "c: FAULT: off by 3" in lines
+    assert "e: 6.000 ns per kB, 1.50 times that of 'd' (4.000)" in lines
     assert lines[-1] == "no JAX: jax is not installed"
 
 
