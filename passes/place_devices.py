@@ -35,7 +35,9 @@ class Options:
     target: str = ""
     """The target, `cpu`, `cuda:1`, `sm_90`; without one the device of the pipeline, or the first that a node asks for."""
     map: tuple[str, ...] = ()
-    """Which device stands for which, `[cuda:1=cuda:0]`."""
+    """Which device stands for which, `[cuda:1=cuda:0]`. One that nothing asks for is told of."""
+    project_map: tuple[str, ...] = ()
+    """The same where `map` is empty, for several programs: not all of them ask for all devices."""
 
 
 @register_pass("place-devices", "a device for each node, one for all so far", Options)
@@ -43,15 +45,27 @@ def place_devices(module: Module, options: Options, report: Report) -> Module:
     """Place every node; see the page above."""
     graphs = {o.name: o for o in module.operators if o.graph is not None}
     items = []
+    asked: dict[str, None] = {}
     for item in module.items:
         if isinstance(item, Pipeline):
-            item = _Placement(_target(item, options, graphs), module, options, report).pipeline(item)
+            item = _Placement(_target(item, options, graphs), module, options, report, asked).pipeline(item)
         elif isinstance(item, Operator) and item.graph is not None:
             target = options.target or next((t for p in module.pipelines if (t := _target(p, options, graphs))), "")
-            nodes = _Placement(target, module, options, report).nodes(item.graph.nodes)
+            nodes = _Placement(target, module, options, report, asked).nodes(item.graph.nodes)
             item = item if nodes is item.graph.nodes else replace(item, graph=replace(item.graph, nodes=nodes))
         items.append(item)
+    _check_map(module, options, tuple(asked), report)
     return module if all(a is b for a, b in zip(items, module.items, strict=True)) else replace(module, items=tuple(items))
+
+
+def _check_map(module: Module, options: Options, asked: tuple[str, ...], report: Report) -> None:
+    """A word for each entry of the map that changes nothing: its device is misspelled, or the program is another one."""
+    pipeline = next(iter(module.pipelines), None)
+    for device in parse_map(options.map) if pipeline is not None else ():
+        if device not in asked and pipeline is not None:
+            span = pipeline.device.span if pipeline.device is not None else pipeline.name_span if pipeline.name_span is not NOWHERE else pipeline.span
+            there = f"this program asks for {', '.join(asked)}" if asked else "no node of this program asks for a device"
+            report.warning("device", span, f"the device map has an entry for {device}, which nothing asks for", (), did_you_mean(device, asked) or there)
 
 
 def _target(p: Pipeline, options: Options, graphs: Mapping[str, Operator]) -> str:
@@ -79,11 +93,13 @@ class _Placement:
     module: Module
     options: Options
     report: Report
+    asked: dict[str, None]
+    """Filled with the devices that the program asks for."""
     archs: dict[str, Arch] = field(default_factory=dict)
     map: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.archs, self.map = declared_archs(self.module), parse_map(self.options.map)
+        self.archs, self.map = declared_archs(self.module), parse_map(self.options.map or self.options.project_map)
 
     def pipeline(self, p: Pipeline) -> Pipeline:
         nodes = self.nodes(p.nodes)
@@ -107,6 +123,7 @@ class _Placement:
 
     def _mapped(self, asked: Device) -> Device:
         """The device that stands for one; a target that a map names is declared, as one that a node names."""
+        self.asked[device_text(asked)] = None
         device, declared = mapped(asked, self.map), [t.name for t in self.module.targets]
         if device is not asked and device.kind == "target" and device.name not in declared:
             message = f"the device map puts {device_text(device)} in the place of {device_text(asked)}, and no such target is declared"

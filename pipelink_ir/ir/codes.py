@@ -196,7 +196,7 @@ _TEXT: dict[str, tuple[str, str, str]] = {
     "PL5201": (
         "device", "a device that does not exist",
         "A node is placed on `cpu`, on `cuda:N`, or on a declared target. Where targets are declared, one of them must have the device; a program "
-        "whose only target is the CPU has no `cuda:0`.",
+        "whose only target is the CPU has no `cuda:0`. An entry of `--device-map` for a device that nothing asks for is only a warning.",
     ),
     "PL5301": (
         "ledger", "something that was inserted although it is denied",

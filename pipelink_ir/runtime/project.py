@@ -76,7 +76,7 @@ class Project:
             if s.name == "check-contracts" and not checked and not s.options.targets and self.archs():
                 more["targets"] = self.archs()
             if s.name == "place-devices" and self.device_map and not s.options.map:
-                more["map"] = tuple(f"{asked}={given}" for asked, given in self.device_map.items())
+                more["project_map"] = tuple(f"{asked}={given}" for asked, given in self.device_map.items())
             return replace(s, options=replace(s.options, **more)) if more else s
         return tuple(map(one, steps))
 

@@ -73,6 +73,22 @@ def test_a_map_names_targets_that_are_declared() -> None:
     assert all(d.span.line > 1 for d in caught.value.diagnostics)
 
 
+@pytest.mark.parametrize(("where", "devices", "said"), [
+    ("", ["cuda:1=cuda:0", "@smal=cuda:0"], [("device", 8, "an entry for @smal, which nothing asks for", "did you mean '@small'?")]),
+    ("on cpu", ["cuda:2=cuda:0"], [("device", 8, "an entry for cuda:2, which nothing asks for", "did you mean 'cuda:1' or 'cuda:0'?")]),
+    ("", ["@small=cuda:0", "cuda:1=cuda:0", "cpu=cuda:0"], [])])
+def test_an_entry_of_the_map_that_nothing_asks_for_is_told_of(where: str, devices: list[str], said: list[tuple[str, int, str, str]]) -> None:
+    report = Report()
+    options = f"place-devices{{target=\"cuda:0\",map=[{','.join(chr(34) + d + chr(34) for d in devices)}]}}"
+    for key in ("map", "project_map"):
+        module = parse(TEXT.replace("WHERE", where), "p.plir")
+        placed_so = run_passes(module, with_options(parse_passes("frontend,place-devices,flatten"), options.replace("map=", f"{key}=")), report)
+        assert lines(ledger(placed_so, "cuda:0")) == lines(ledger(placed(where, "cuda:0", *devices), "cuda:0"))
+    found = [d for d in report.diagnostics if d.severity == "warning"]
+    assert [(d.field, d.span.line, d.help) for d in found] == [(field, line, help) for field, line, _, help in said]
+    assert all(d.code == "PL5201" and text in d.message for d, (*_, text, _) in zip(found, said, strict=True))
+
+
 def test_without_a_target_the_first_device_that_is_asked_for_has_all() -> None:
     module = run_passes(parse(TEXT.replace("WHERE", ""), "p.plir"), parse_passes("frontend,place-devices"), Report())
     folded = [n for p in module.pipelines for n in p.nodes if isinstance(n, Node) and n.reason]
