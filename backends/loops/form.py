@@ -463,7 +463,7 @@ class Kernel:
     device: str = "cpu"
     """`cpu` or `gpu`: which of the two rules for `body` holds."""
     threads: int = 0
-    """Of a `block` kernel: how many threads a block must have; 0 leaves that to the emitter."""
+    """How many threads a block must have; 0 leaves that to the emitter."""
     team: Expr | None = None
     """Of a `block` kernel: how many threads a block has, from the symbols (`evaluate`): a multiple of 32, and at most `threads`."""
     resident: bool = False

@@ -12,15 +12,16 @@ A kind that the user asks for by name is tried alone, so `find` must return None
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.nodes import Apply, Name, Value
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
 from pipelink_ir.passes.scheduling.attention import Attention, attention_of, versions
 from pipelink_ir.passes.scheduling.costs import Plan
+from pipelink_ir.passes.scheduling.knobs import NONE, Knobs, knobs_of
 from pipelink_ir.passes.scheduling.maps import axes_of, word_of
-from pipelink_ir.passes.scheduling.products import Product, product_of
+from pipelink_ir.passes.scheduling.products import Product, tiled_product_of
 from pipelink_ir.passes.scheduling.shape import Shape, shape_of
 from pipelink_ir.passes.scheduling.steps import distributed
 from pipelink_ir.passes.scheduling.streams import Streamed, Turning, streamed_of
@@ -76,7 +77,7 @@ def _mma(s: Site) -> Way | None:
 
 
 def _product(s: Site) -> Way | None:
-    return product_of(s.op, s.local, s.piece, s.chosen)
+    return tiled_product_of(s.op, s.local, s.piece, s.chosen)
 
 
 def _turn(s: Site) -> Way | None:
@@ -119,6 +120,8 @@ class KernelPlan:
     way: Way
     jobs: tuple[Job, ...] = ()
     chosen: Mapping[str, int] = field(default_factory=dict)
+    knobs: Knobs = NONE
+    """What is written of numbers that the backend else chooses."""
 
 
 def way_of(site: Site, wish: Value | None = None, wishes: Wishes | None = None) -> tuple[Kind, Way]:
@@ -172,7 +175,12 @@ def kernels_of(op: TypedOperator, plan: Plan, arch: Arch | None = None, wishes: 
             out += _joint(op, plan, [op.tensors[n] for n in step.tensors], arch, wishes)
         else:
             out += _pieces(op, plan, op.tensors[first], arch, wishes)
-    return tuple(out)
+    return tuple(_with_knobs(k, wishes) for k in out)
+
+
+def _with_knobs(k: KernelPlan, wishes: Wishes) -> KernelPlan:
+    knobs = knobs_of(k.kind, [t.name for t, _ in k.jobs] or [k.name], wishes)
+    return k if knobs is NONE else replace(k, knobs=knobs)
 
 
 def _joint(op: TypedOperator, plan: Plan, tensors: list[Tensor], arch: Arch | None, wishes: Wishes) -> list[KernelPlan]:

@@ -31,12 +31,13 @@ KEYS: dict[str, dict[str, str]] = {
         "place": "where a local lives: `inline`, `register`, `shared`, `row` or `buffer`", "at": "the loop at which a row is kept",
         "keep": "how many rows are kept", "beside": "the definition in whose kernel this one is computed, or `none`",
         "map": "the kind of a definition's kernels: `grid`, `block(n)`, …", "kernel": "the library that computes it",
-        "epilogue": "what a library's call takes in",
+        "epilogue": "what a library's call takes in", "threads": "threads of a block of a definition's kernel",
+        "vector": "neighbouring places that one access moves", "flight": "accesses that a thread has under way to each tensor",
     },
 }
 """Every key of every contract section, with what it says."""
 
-OF_ONE = frozenset(("place", "at", "keep", "beside", "map"))
+OF_ONE = frozenset(("place", "at", "keep", "beside", "map", "threads", "vector", "flight"))
 """Keys of `schedule` that speak of one definition."""
 
 BORDERS = ("replicate", "reflect", "reflect101", "wrap", "constant", "none")
@@ -188,6 +189,10 @@ def _check_schedule(s: Setting, report: Report) -> None:
     bad: tuple[str, str] | None = None
     if s.key == "keep" and not (isinstance(v, IntLit) and v.value >= 1):
         bad = "a number of rows, at least 1", "write 'keep = 3'"
+    elif s.key == "threads" and not (isinstance(v, IntLit) and 32 <= v.value <= 1024 and v.value % 32 == 0):
+        bad = "a multiple of 32, from 32 to 1024", "write 'threads = 256'"
+    elif s.key in ("vector", "flight") and not (isinstance(v, IntLit) and v.value in (1, 2, 4, 8)):
+        bad = "1, 2, 4 or 8", f"write '{s.key} = 4'"
     elif s.key == "at" and not isinstance(v, Name | Read):
         bad = "an index, or the definition that is read by rows", "write 'at = h'"
     elif s.key == "beside" and not isinstance(v, Read) and word(v) != "none":

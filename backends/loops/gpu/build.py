@@ -97,12 +97,12 @@ def _nest(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 
 
 def _grid(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
-    return grid_body(op, plan, sites, list(k.jobs), k.chosen), 0
+    return grid_body(op, plan, sites, list(k.jobs), k.chosen, k.knobs), k.knobs.threads
 
 
 def _window(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     assert isinstance(k.way, Window)
-    return window_body(op, plan, sites, k.jobs[0], k.way, k.chosen), 0
+    return window_body(op, plan, sites, k.jobs[0], k.way, k.chosen), k.knobs.threads
 
 
 def _tile(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:

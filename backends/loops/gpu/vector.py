@@ -23,6 +23,7 @@ from pipelink_ir.backends.loops.reads import address
 from pipelink_ir.ir.dtypes import BOOL, F64, I64, DType
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.passes.scheduling.costs import Plan
+from pipelink_ir.passes.scheduling.knobs import NONE, Knobs
 from pipelink_ir.passes.scheduling.uses import Use
 
 BYTES = 16
@@ -37,10 +38,12 @@ SCATTERED = 2
 """Reads of single elements that a kernel with wide accesses may have beside them."""
 
 
-def grid_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job], chosen: Mapping[str, int] | None = None) -> Lowering:
+def grid_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job], chosen: Mapping[str, int] | None = None,
+              knobs: Knobs = NONE) -> Lowering:
     """The kernel that computes pieces over one box, one thread a place or a few neighbouring ones, still open."""
     lo = Lowering(op, plan, sites, frozenset(t.name for t, _ in jobs), chosen)
     nest = _VectorNest(lo, jobs)
+    nest.knobs = knobs
     if not nest.vectors():
         nest.grid()
     return lo
@@ -120,6 +123,8 @@ def aligned(lo: Lowering, t: Tensor, count: int) -> Atom:
 class _VectorNest(GpuNest):
     """The loops of one kernel."""
 
+    knobs: Knobs = NONE
+
     def vectors(self) -> bool:
         """Writes the kernel with wide accesses, if there is something to move by them."""
         # What a part of a join reads is there for the places of that part alone.
@@ -131,6 +136,8 @@ class _VectorNest(GpuNest):
             return False
         tensors = [t for t, _ in self.jobs]
         self.count = count_of([*tensors, *(self.lo.op.tensors[u.tensor] for u, _ in reads)])
+        if self.knobs.vector:
+            self.count = min(self.count, self.knobs.vector)
         if self.count < 2:
             return False
         self.loads = [Wide(t, self.e.memory(f"{t.name}_own"), u, axes) for u, axes in reads for t in [self.lo.op.tensors[u.tensor]]]
@@ -194,7 +201,7 @@ class _VectorNest(GpuNest):
 
     def _write(self, wide: Atom) -> None:
         e, cost = self.e, sum(self.lo.quietness.cost(p.value) for _, p in self.jobs)
-        flight = FLIGHT if cost >= MUCH else 1
+        flight = self.knobs.flight or (FLIGHT if cost >= MUCH else 1)
         total = self._total(self.axes)
         turns = e.op("quot", e.op("+", total, i64(self.count * flight - 1)), i64(self.count * flight))
         with e.loop(self._hint(self.axes), i64(0), turns, kind="grid") as p:
