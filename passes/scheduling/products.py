@@ -6,16 +6,22 @@ are one flat axis of rows, those of the right one of columns, the ranges one fla
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 
 from pipelink_ir.ir.nodes import Apply, Expr, Reduce
 from pipelink_ir.ir.typed import Piece, TypedOperator
 from pipelink_ir.passes.scheduling.counts import count, names, ranges_of
+from pipelink_ir.passes.scheduling.cuts import USUAL, Cut, cut_of
 from pipelink_ir.passes.scheduling.risks import fails, risky
-from pipelink_ir.passes.scheduling.shape import long_reductions, sized
+from pipelink_ir.passes.scheduling.shape import last_of, long_reductions, reads_of, sized
 
 NARROW = 16
 """A matrix with fewer rows or columns than this, if that is known, is no matrix."""
+MANY = 4
+"""So many rows are no longer few."""
+SHALLOW = 16
+"""A product of fewer terms, if that is known, is not worth tiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +35,32 @@ class Product:
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     batch: tuple[int, ...]
+    cut: Cut = USUAL
+    """How threads that multiply and add share it."""
 
 
 def product_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None, alone: bool = True) -> Product | None:
     """The product of matrices that a piece is, with whatever is made of each of its elements. `alone`: there is no other long reduction in it, not even one
     that could be computed before."""
+    p = _product(op, local, piece, chosen, alone)
+    return p if p is not None and _wide(piece, p.rows) else None
+
+
+def tiled_product_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None) -> Product | None:
+    """The same for threads that multiply and add, with its cut. There may be one row or a few, where the columns lie side by side in memory."""
+    p = _product(op, local, piece, chosen, True)
+    if p is None:
+        return None
+    rows, columns, batch = (_places(piece, axes) for axes in (p.rows, p.columns, p.batch))
+    if rows is not None and rows < NARROW and (batch != 1 or rows >= MANY or not _side_by_side(op, local, p)):
+        return None
+    terms = [count(r) for r in ranges_of(p.reduce)]
+    return replace(p, cut=cut_of(rows, columns, batch, prod(n for n in terms if n is not None) if None not in terms else None))
+
+
+def _product(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None, alone: bool) -> Product | None:
     everything = frozenset(range(len(piece.axes)))
-    found = long_reductions(op, local, piece, chosen)
+    found = long_reductions(op, local, piece, chosen, SHALLOW - 1)
     full = [r for r in found if r.deps == everything]
     if len(full) != 1 or (alone and len(found) != 1):
         return None
@@ -53,14 +78,21 @@ def product_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, ch
     if x.where is not None and not c <= a & b:
         return None
     p = Product(x, plain, left, right, tuple(sorted(a - b)), tuple(sorted(b - a)), tuple(sorted(a & b)))
-    return p if len(piece.axes) - 1 in p.columns and _wide(piece, p.rows) and _wide(piece, p.columns) else None
+    return p if len(piece.axes) - 1 in p.columns and _wide(piece, p.columns) else None
+
+
+def _places(piece: Piece, axes: tuple[int, ...]) -> int | None:
+    """How many places some axes have together, if that is known."""
+    sizes = [count(piece.axes[k]) for k in axes]
+    return None if None in sizes else prod(n for n in sizes if n is not None)
 
 
 def _wide(piece: Piece, axes: tuple[int, ...]) -> bool:
-    total = 1
-    for k in axes:
-        n = count(piece.axes[k])
-        if n is None:
-            return True
-        total *= n
-    return bool(axes) and total >= NARROW
+    n = _places(piece, axes)
+    return bool(axes) and (n is None or n >= NARROW)
+
+
+def _side_by_side(op: TypedOperator, local: Callable[[str], bool], p: Product) -> bool:
+    """Whether neighbours in the memory of the right factor are columns."""
+    reads = reads_of(op, local, replace(p.reduce, body=p.right), p.plain)
+    return bool(reads) and any(p.plain.get(n) in p.columns for n in last_of(reads[0]).names)

@@ -41,10 +41,10 @@ class Shape:
     axes: tuple[int, ...] = ()
 
 
-def long(x: Reduce) -> bool:
+def long(x: Reduce, most: int = SERIAL) -> bool:
     """Whether a reduction is worth more than one thread."""
     n = terms(x)
-    return n is None or n > SERIAL
+    return n is None or n > most
 
 
 def shape_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None) -> Shape:
@@ -86,9 +86,10 @@ def last_of(u: Use) -> Lin:
 # ------------------------------------------------------------------------------------------------------------------- walking
 
 
-def long_reductions(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None) -> list[Long]:
-    """All long reductions that evaluating a piece comes to, each after those that its terms come to."""
-    walker = _Walker(op, local, chosen or {})
+def long_reductions(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None,
+                    most: int = SERIAL) -> list[Long]:
+    """All long reductions, those of more than `most` terms, that evaluating a piece comes to, each after those that its terms come to."""
+    walker = _Walker(op, local, chosen or {}, most)
     walker.walk(piece.value, {a.index: _Index(frozenset((k,)), k) for k, a in enumerate(piece.axes)})
     return walker.found
 
@@ -106,6 +107,7 @@ class _Walker:
     op: TypedOperator
     local: Callable[[str], bool]
     chosen: Mapping[str, int]
+    most: int = SERIAL
     found: list[Long] = field(default_factory=list)
     seen: set[tuple[str, tuple[_Index, ...]]] = field(default_factory=set)
 
@@ -131,7 +133,7 @@ class _Walker:
                 self.walk(part, inner)
         if x.rank is not None:
             self.walk(x.rank, env)
-        if long(x):
+        if long(x, self.most):
             self._note(x, env)
 
     def _note(self, x: Reduce, env: dict[str, _Index]) -> None:

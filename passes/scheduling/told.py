@@ -72,7 +72,7 @@ def _kernels(op: Operator, arch: Arch) -> Iterator[Said]:
         elif isinstance(k.way, TensorCores) and k.way.unless is None:
             yield "other", f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.left}{_better(arch)}"
         elif isinstance(k.way, Product):
-            yield "declined", f"tensor cores do not compute the product '%{k.jobs[0][0].name}': {why_not(typed, plan.local, k.way, known)}"
+            yield "declined", f"tensor cores do not compute the product '%{k.jobs[0][0].name}': {why_not(typed, plan.local, k.way, known) or 'it has too few rows'}"
 
 
 def _attentions(kernels: Iterable[KernelPlan]) -> dict[str, str]:

@@ -25,6 +25,8 @@ ROWS = 8
 """Rows that a thread computes at most."""
 WORK = 6000.0
 """Cost of what is written out for one thread at most."""
+BUSY = 32768
+"""So many threads keep a GPU busy: a thread that computes several rows must leave enough for others to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,10 @@ def window_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, cho
     while known is not None and known % many:
         many //= 2
     rows = ROWS if down >= 0 else 1
+    if None not in sizes:
+        runs = prod(n for k, n in enumerate(sizes) if n is not None and k not in whole) // many
+        while rows > 1 and runs // rows < BUSY:
+            rows //= 2
     one = _cost(op, local, piece) * prod(sizes[k] or 1 for k in whole)
     while rows * many > 1 and one * rows * many > WORK:
         rows, many = (rows // 2, many) if rows > 1 else (1, many // 2)

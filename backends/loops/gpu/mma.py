@@ -34,7 +34,6 @@ from pipelink_ir.ir.dtypes import DType
 from pipelink_ir.ir.nodes import Expr, Name
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling.costs import Plan
-from pipelink_ir.passes.scheduling.counts import names
 from pipelink_ir.passes.scheduling.tensor_cores import TensorCores, plain_read
 
 GROUP = 8
@@ -208,18 +207,6 @@ class _OnTensorCores(Tiled):
         super().__init__(lo, jobs, way.product)
         self.way = way
         self.tiles = form.Tiles(way.left, way.right, self.kind.dtype, way.warps, way.tiles)
-
-    def along_terms(self, factor: Expr) -> bool:
-        """Whether neighbours in the memory that a factor is read from are neighbouring terms."""
-        return self._along_terms(factor)
-
-    def axis_name(self, name: str) -> str:
-        """One name for an index of the reduction or an axis of the result, whatever it is called."""
-        return f"axis {self.product.plain[name]}" if name in self.product.plain else name
-
-    def axis_names(self, x: Expr) -> frozenset[str]:
-        """The names in an index."""
-        return frozenset(map(self.axis_name, names(x)))
 
     def write(self) -> None:
         """Writes the kernel. Blocks of neighbouring numbers share rows and columns of tiles."""

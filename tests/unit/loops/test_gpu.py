@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.gpu import product
 from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.backends.loops.print import program_text
 from pipelink_ir.grammar import parse
@@ -19,6 +18,7 @@ from pipelink_ir.ir.diagnostics import Report
 from pipelink_ir.passes import infer_types, resolve
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.scheduling import parts as parts_of
+from tests.unit.loops.conftest import small_cut
 from tests.unit.loops.gpu_pipeline import load
 from tests.unit.loops.interpreter import Failed
 from tests.unit.loops.programs import op, results
@@ -191,7 +191,7 @@ def test_products(shape: tuple[int, int, int]) -> None:
     x, w, b = RNG.normal(size=(n, k)).astype(np.float32), RNG.normal(size=(k, m)).astype(np.float32), RNG.normal(size=m).astype(np.float32)
     text = op("%x: tensor<NxKxf32>, %w: tensor<KxMxf32>, %b: tensor<Mxf32> -> %y: tensor<NxMxf32>",
               "%z[n, m] = sum[k < K](%x[n, k] * %w[k, m]) %y[n, m] = max(%z[n, m] + %b[m], 0)")
-    assert [k.threads for k in built(text).kernels] == [product.TILE.threads]
+    assert [k.threads for k in built(text).kernels] == [small_cut(None, None, None, None).threads]
     want = np.maximum(x.astype(np.float64) @ w.astype(np.float64) + b, 0)
     np.testing.assert_allclose(results(text, x=x, w=w, b=b)["y"], want, rtol=1e-5, atol=1e-5)
 
