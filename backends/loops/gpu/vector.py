@@ -5,8 +5,10 @@
       else    { … the same places one by one … }
     }
 
-`wide` is found out at run time: buffers begin and rows have lengths as wide accesses need them, and all places of the thread exist. Where they do not, the
-thread takes places that are far apart, so that neighbouring threads still touch neighbours.
+`wide` is found out at run time: buffers begin and rows have lengths as wide accesses need them, and all places of the thread exist. Where they do not, but
+places that follow each other are stored side by side (rows of an odd length, operands that begin in between), what is stored still goes by wide accesses, and
+so does what is read at the same places; other reads go one by one. Else the thread takes places that are far apart, so that neighbouring threads still
+touch neighbours.
 """
 from __future__ import annotations
 
@@ -142,6 +144,7 @@ class _VectorNest(GpuNest):
             return False
         self.loads = [Wide(t, self.e.memory(f"{t.name}_own"), u, axes) for u, axes in reads for t in [self.lo.op.tensors[u.tensor]]]
         self.stores = {t.name: stored(self.lo, t, p) for t, p in self.jobs}
+        self.follow = self._following()
         wide = self._wide()
         if wide is None:
             return False
@@ -167,6 +170,20 @@ class _VectorNest(GpuNest):
                 else:
                     scattered.add((u.tensor, u.at, u.access))
         return list(found.values()) if len(scattered) <= SCATTERED else None
+
+    def _following(self) -> list[Wide] | None:
+        """Reads at the same place as what is stored, where the number of a place is its address in everything stored; None where it is not, or where elements
+        are so wide that memory, not work, is waited for when places are far apart."""
+        if self.count * 4 <= BYTES or not all(self._whole(p, -1) for _, p in self.jobs):
+            return None
+        found = {}
+        for (_, piece), uses in zip(self.jobs, self.uses, strict=True):
+            axes, sizes = tuple(a.index for a in piece.axes), [a.hi for a in piece.axes]
+            for u in uses.uses:
+                t, moving = self.lo.op.tensors[u.tensor], any(lin.names for lin in u.at)
+                if moving and u.tensor not in self.lo.written and plain(u, set(axes)) and self._moves(u.at, t, u.access, list(axes), sizes, True):
+                    found[u.tensor, u.at] = Wide(t, self.e.memory(f"{t.name}_own"), u, axes)
+        return list(found.values())
 
     # ----------------------------------------------------------------------------------------------------------- what must hold
 
@@ -199,9 +216,12 @@ class _VectorNest(GpuNest):
 
     # ------------------------------------------------------------------------------------------------------------------ writing
 
+    def _cost(self) -> float:
+        return sum(self.lo.quietness.cost(p.value) for _, p in self.jobs)
+
     def _write(self, wide: Atom) -> None:
-        e, cost = self.e, sum(self.lo.quietness.cost(p.value) for _, p in self.jobs)
-        flight = self.knobs.flight or (FLIGHT if cost >= MUCH else 1)
+        e = self.e
+        flight = self.knobs.flight or (FLIGHT if self._cost() >= MUCH else 1)
         total = self._total(self.axes)
         turns = e.op("quot", e.op("+", total, i64(self.count * flight - 1)), i64(self.count * flight))
         with e.loop(self._hint(self.axes), i64(0), turns, kind="grid") as p:
@@ -213,11 +233,21 @@ class _VectorNest(GpuNest):
         inside = e.op("<=", e.op("+", last, i64(self.count)), total)
         with e.frame("lazy") as then:
             self._together(p, turns, flight)
+        even: Atom | None = None
+        if self.follow is not None:
+            long = [] if self.flat else [e.op(">=", self.axes[-1].n, i64(self.count))]
+            even = e.all_of([*(aligned(self.lo, t, self.count) for t, _ in self.jobs), *long])
+        near = wide if even is None else e.op("or", wide, even)
         with e.frame("lazy") as other, e.loop("m", i64(0), i64(many), nonempty=True) as m:
-            place = e.choose(wide, self._near(p, turns, m, flight), e.op("+", p, e.op("*", m, turns)))
+            place = e.choose(near, self._near(p, turns, m, flight), e.op("+", p, e.op("*", m, turns)))
             with e.when(e.op("<", place, total)):
                 self.element(self._at(place))
-        e.raw(form.If(e.op("and", wide, inside), tuple(then.stmts), tuple(other.stmts)))
+        rest = tuple(other.stmts)
+        if even is not None:
+            with e.frame("lazy") as following:
+                self._in_order(p, turns, flight)
+            rest = (form.If(e.op("and", even, inside), tuple(following.stmts), rest),)
+        e.raw(form.If(e.op("and", wide, inside), tuple(then.stmts), rest))
 
     def _near(self, p: Atom, turns: Atom, m: Atom, flight: int) -> Atom:
         """Place number `m` of a thread, where its places are side by side."""
@@ -260,6 +290,51 @@ class _VectorNest(GpuNest):
                     keep(lo, self.stores[t.name], piece, here, e.op("+", begin, d))
             for w in self.stores.values():
                 e.raw(form.Move(lo.buffer(w.tensor), address(lo, w.tensor, tuple(at)), w.own, begin, self.count))
+
+
+    def _in_order(self, p: Atom, turns: Atom, flight: int) -> None:
+        """Places of a thread that follow each other, over the ends of rows: what is stored by wide accesses, what is read there by such where it can be."""
+        lo, e = self.lo, self.e
+        assert self.follow is not None
+        stores = {t.name: stored(lo, t, piece) for t, piece in self.jobs}
+        for w in (*self.follow, *stores.values()):
+            e.raw(form.Alloc(w.own, w.dtype, i64(self.count * flight)))
+        with self._vector(p, turns, flight) as (begin, at):
+            for w in self.follow:
+                with e.frame("lazy") as one:
+                    e.raw(form.Move(w.own, begin, lo.buffer(w.tensor), address(lo, w.tensor, w.at(lo, at)), self.count))
+                with e.frame("lazy") as each, unrolled(lo, "d", self.count) as d:
+                    index = e.op("+", address(lo, w.tensor, w.at(lo, at)), d)
+                    value = e.bind("x", form.Load(lo.buffer(w.tensor), index, w.tensor.dtype, w.tensor.dtype.compute))
+                    e.raw(form.Store(w.own, e.op("+", begin, d), e.convert(value, w.dtype), w.dtype))
+                e.raw(form.If(aligned(lo, w.tensor, self.count), tuple(one.stmts), tuple(each.stmts)))
+        with self._vector(p, turns, flight) as (begin, at):
+            with unrolled(lo, "d", self.count) as d:
+                here = self._after(at, d)
+                for w in self.follow:
+                    hold(lo, w, w.at(lo, here), e.op("+", begin, d))
+                for t, piece in self.jobs:
+                    keep(lo, stores[t.name], piece, here, e.op("+", begin, d))
+            for w in stores.values():
+                e.raw(form.Move(lo.buffer(w.tensor), address(lo, w.tensor, tuple(at)), w.own, begin, self.count))
+
+    def _after(self, at: list[Atom], d: Atom) -> list[Atom]:
+        """The place `d` places behind another one, `d` being less than a row has."""
+        e = self.e
+        last = e.op("+", at[-1], d)
+        if self.flat:
+            return [*at[:-1], last]
+        out: list[Atom] = []
+        carry: Atom = i64(0)
+        for k in reversed(range(len(at))):
+            here = last if k == len(at) - 1 else e.op("+", at[k], carry)
+            if k == 0:
+                out.append(here)
+                break
+            over = e.op(">=", here, self.axes[k].n)
+            out.append(e.choose(over, e.op("-", here, self.axes[k].n), here))
+            carry = e.choose(over, i64(1), i64(0))
+        return out[::-1]
 
 
 @contextmanager
