@@ -107,7 +107,7 @@ def _unrolled(lo: Lowering, x: Reduce, env: Env) -> Atom:
         return _unrolled_arg(lo, x, env)
     e, kind, acc, n = lo.e, kind_of(x), None, None
     seen: Atom = FALSE
-    factors = exact_factors(lo, x, kind)
+    factors = factors_of(lo, x, kind)
     for inner, _ in combinations(lo, x, env):
         if factors is not None and acc is not None:
             a, b = (lo.value(f, inner) for f in factors)
@@ -122,13 +122,16 @@ def _unrolled(lo: Lowering, x: Reduce, env: Env) -> Atom:
     return finish(lo, x, kind, acc or kind.neutral, n or i64(0), seen)
 
 
-def exact_factors(lo: Lowering, x: Reduce, kind: Kind) -> tuple[Expr, Expr] | None:
-    """The factors of the terms of a sum, if f32 holds every product of them: then a product may be added as it is formed, to the same sum."""
+def factors_of(lo: Lowering, x: Reduce, kind: Kind) -> tuple[Expr, Expr] | None:
+    """The factors of the terms of a sum whose products are added as they are formed: always if f32 holds every one of them, for the sum is the same then, else
+    unless the operator is exact."""
     if x.where is not None or x.kind != "sum" or kind.dtype is not F32 or not isinstance(x.body, Apply) or x.body.fn != "*":
         return None
     a, b = x.body.args
+    if a.dtype is not F32 or b.dtype is not F32:
+        return None
     narrow = all(isinstance(f, Read) and lo.op.tensors[f.tensor].dtype in (F16, F8E4M3, F8E5M2) for f in (a, b))
-    return (a, b) if narrow else None
+    return (a, b) if narrow or not lo.op.exact else None
 
 
 def filtered(lo: Lowering, x: Reduce, env: Env, passes: Atom, kind: Kind) -> Atom:
