@@ -78,7 +78,7 @@ def _overwritable(typed: TypedOperator) -> Iterator[tuple[int, int]]:
 
 
 def _same_shape(a: Tensor, b: Tensor) -> bool:
-    return len(a.shape) == len(b.shape) and all(normal(x) == normal(y) for (_, x), (_, y) in zip(a.shape, b.shape, strict=True))
+    return len(a.shape) == len(b.shape) and all(x == y or normal(x) == normal(y) for (_, x), (_, y) in zip(a.shape, b.shape, strict=True))
 
 
 def _only_in_step(typed: TypedOperator, operand: str, result: str, readers: dict[str, set[str]], in_order: set[str]) -> bool:

@@ -49,8 +49,9 @@ class _Deciding:
         self.said = {s.tensor for node in pipeline.nodes if isinstance(node, Node) for s in places(node.plan)}
         self.maker: dict[str, int] = {}
         self.readers: dict[str, list[int]] = {}
-        self.touched: dict[str, list[int]] = {}
-        """For each edge in an arena everybody who touches its bytes: those of a join are touched by whoever touches a part."""
+        self.touched: dict[str, tuple[int, ...]] = {}
+        """For each edge in an arena who touches its bytes, as the place on each stream behind the last one: those of a join are touched by whoever touches a
+        part."""
 
     def run(self, inplace: bool, slices: bool) -> Decision:
         self._read()
@@ -76,7 +77,7 @@ class _Deciding:
             for a in arguments(node):
                 self.readers.setdefault(self._edge(a.name), []).append(n)
         for edge, n in self.maker.items():
-            self.touched[edge] = [n, *self.readers.get(edge, ())]
+            self.touched[edge] = self.clocks.behind((n, *self.readers.get(edge, ())))
 
     def _edge(self, name: str) -> str:
         return self.origin.get(name, name)
@@ -110,7 +111,7 @@ class _Deciding:
         self.out.elided.add(n)
         for p, o in zip(parts, offsets, strict=True):
             self.out.within[p] = whole, o
-            self.touched[whole] += self.touched[p]
+            self.touched[whole] = tuple(map(max, self.touched[whole], self.touched[p]))
         self.out.align[whole] = max(self.out.align.get(whole, 1), *(self.out.align.get(p, 1) for p in parts))
 
     def _part_fits(self, part: str, whole: str) -> bool:
@@ -151,7 +152,7 @@ class _Deciding:
                 if x not in taken and self._may_end(n, x, e.name, [k for k, name in enumerate(names) if name == x], r, over):
                     taken.add(x)
                     self.out.inplace[e.name] = x
-                    self.touched[e.name] = self.touched[x] = self.touched[x] + self.touched[e.name]
+                    self.touched[e.name] = self.touched[x] = tuple(map(max, self.touched[x], self.touched[e.name]))
                     self.out.align[x] = self.out.align[e.name] = max(self.out.align.get(x, 1), self.out.align.get(e.name, 1))
                     self._widen(x)
                     break
@@ -167,7 +168,7 @@ class _Deciding:
         """Whether node `n` may write the bytes of `x`: it reads them so that it can, and everybody else is done with them."""
         if not self._free(x) or x in self.out.within or self._arena(x) != self._arena(edge) or any((r, o) not in over for o in operands):
             return False
-        return all(u == n or self.clocks.comes_before(u, n) for u in self.touched[x])
+        return self.clocks.done_but(n, self.touched[x])
 
 
 def _multiple(offset: Expr, align: int) -> bool:

@@ -57,9 +57,17 @@ class Clocks:
             for e in numbers(node.plan, "record") if whole else ():
                 events[e] = after
 
-    def comes_before(self, a: int, b: int) -> bool:
-        """Whether node `a` is done before node `b` begins."""
-        return self.place[a] < self.before[b][self.stream[a]]
+    def behind(self, nodes: Iterable[int]) -> tuple[int, ...]:
+        """The place on each stream behind the last of some nodes."""
+        out = [0] * self.streams
+        for n in nodes:
+            out[self.stream[n]] = max(out[self.stream[n]], self.place[n] + 1)
+        return tuple(out)
+
+    def done_but(self, n: int, behind: tuple[int, ...]) -> bool:
+        """Whether everybody up to these places is done before node `n` begins, but for `n` itself."""
+        own = self.stream[n]
+        return all(place <= done + (lane == own) for lane, (place, done) in enumerate(zip(behind, self.before[n], strict=True)))
 
     def lifetime(self, size: int, writers: Iterable[int], users: Iterable[int]) -> Lifetime:
         """The life of a buffer that some nodes write and others touch."""

@@ -3,7 +3,8 @@
 "Is done before the other begins" is a partial order of buffers, and buffers that are pairwise live together are an antichain of it. In a serial plan the
 heaviest one is the largest sum at one moment. In a concurrent plan it is the sum of all weights less a maximal flow (Dilworth's theorem with weights): every
 buffer is once a source and once a sink of as much as it weighs, and a buffer flows into those that come after it. That is exact, and costs more the more
-buffers there are; where there are very many, a set that is found greedily is a bound too, if not always the best one.
+buffers there are. Of more than `EXACT` buffers on several streams a set that is found greedily is a bound too, if not always the best one (`Bound.exact` says
+so, `--explain` writes "at least"): what lives at the fullest moment, and then, heavy ones first, whatever lives together with all of it.
 """
 from __future__ import annotations
 
@@ -42,20 +43,39 @@ def lower_bound(buffers: Sequence[Lifetime], align: int, peak: int | None = None
 
 def _extended(buffers: Sequence[Lifetime], members: list[int], align: int) -> list[int]:
     """The set with whatever else is live together with all of it, heavy ones first."""
-    out = list(members)
-    inside = set(out)
-    order = list(out)
+    out, inside, set_ = list(members), set(members), _Set(len(buffers[0].start))
+    for n in members:
+        set_.add(buffers[n])
     for n in sorted(range(len(buffers)), key=lambda n: -buffers[n].size):
-        if n in inside or not buffers[n].size:
-            continue
-        apart = next((k for k, m in enumerate(order) if not buffers[n].together(buffers[m])), None)
-        if apart is None:
+        if n not in inside and buffers[n].size and set_.live_with_all(buffers[n]):
             out.append(n)
-            order.append(n)
-        elif apart:
-            # Who refuses one mostly refuses the next one too, and is asked first.
-            order.insert(0, order.pop(apart))
+            set_.add(buffers[n])
     return out
+
+
+class _Set:
+    """Buffers that are pairwise live together. Who is done before another buffer begins, or begins when that is done, is asked of few of them: one that ends
+    nowhere earlier than another, and begins nowhere later, has nothing to add."""
+
+    def __init__(self, streams: int) -> None:
+        import numpy as np
+        self.np = np
+        self.ends = np.empty((0, streams), np.int64)
+        self.starts = np.empty((0, streams), np.int64)
+
+    def add(self, b: Lifetime) -> None:
+        np = self.np
+        start, end = np.array(b.start), np.array(b.end)
+        if not (self.ends <= end).all(axis=1).any():
+            self.ends = np.concatenate((self.ends[~(end <= self.ends).all(axis=1)], end[None]))
+        if not (start <= self.starts).all(axis=1).any():
+            self.starts = np.concatenate((self.starts[~(self.starts <= start).all(axis=1)], start[None]))
+
+    def live_with_all(self, b: Lifetime) -> bool:
+        """Whether nobody in the set is done before `b` begins, and `b` not before anybody does."""
+        if (self.ends <= self.np.array(b.start)).all(axis=1).any():
+            return False
+        return not (self.np.array(b.end) <= self.starts).all(axis=1).any()
 
 
 def heaviest(weights: Sequence[int], before: Sequence[Sequence[bool]]) -> int:

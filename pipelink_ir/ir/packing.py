@@ -97,15 +97,18 @@ class _Packing:
         self.sizes = np.array([rounded(b.size, align) for b in buffers], np.int64)
         self.aligns = [max(align, b.align) for b in buffers]
         serial = not buffers[0].start
-        self.start: Any = np.array([(b.first,) if serial else b.start for b in buffers], np.int64)
-        self.end: Any = np.array([(b.last + 1,) if serial else b.end for b in buffers], np.int64)
+        # A row for each stream.
+        self.start: Any = np.array([(b.first,) if serial else b.start for b in buffers], np.int64).T.copy()
+        self.end: Any = np.array([(b.last + 1,) if serial else b.end for b in buffers], np.int64).T.copy()
         self.rows: dict[int, Any] = {}
 
     def conflicts(self, n: int, among: Any) -> Any:
         """Which of the buffers `among` may live together with buffer `n`."""
-        apart = (self.end[n] <= self.start[among]).all(axis=1)
-        apart |= (self.end[among] <= self.start[n]).all(axis=1)
-        return ~apart
+        return self._lives(n, among) & ~_everywhere(self.end[s, n] <= start[among] for s, start in enumerate(self.start))
+
+    def _lives(self, n: int, among: Any) -> Any:
+        """The same where nobody is launched later than `n`, so that `n` is not done before anybody begins."""
+        return ~_everywhere(end[among] <= self.start[s, n] for s, end in enumerate(self.end))
 
     def orders(self) -> Iterator[tuple[Sequence[int], bool]]:
         """Orders of buffers, and whether each takes the smallest hole or the lowest."""
@@ -142,13 +145,14 @@ class _Packing:
             placed.append(n)
             open_.add(n, offset, offset + int(self.sizes[n]))
         gone = self._goes() if len(self.buffers) > MANY else None
+        conflicts = self._lives if gone is not None and not self.fixed else self.conflicts
         for k, n in enumerate(order):
             if n in self.fixed or not self.sizes[n]:
                 continue
             if gone is not None and k % 256 == 255:
                 open_.keep(gone(open_.members, order[k]))
             members = open_.members
-            hit = self.rows[n][members] if n in self.rows else self.conflicts(n, members) if gone is not None else self._row(n)[members]
+            hit = self.rows[n][members] if n in self.rows else conflicts(n, members) if gone is not None else self._row(n)[members]
             offset = _hole(np, open_.begin[hit], open_.end[hit], int(self.sizes[n]), self.aligns[n], smallest)
             offsets[n] = offset
             open_.add(n, offset, offset + int(self.sizes[n]))
@@ -160,10 +164,10 @@ class _Packing:
         what every later buffer comes after is known from the least of their starts."""
         np = self.np
         order = np.array(sorted(range(len(self.buffers)), key=lambda n: (self.buffers[n].first, -self.sizes[n], n)))
-        least = np.minimum.accumulate(self.start[order][::-1], axis=0)[::-1]
+        least = np.minimum.accumulate(self.start[:, order[::-1]], axis=1)[:, ::-1]
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
-        return lambda members, n: ~(self.end[members] <= least[place[n]]).all(axis=1)
+        return lambda members, n: ~_everywhere(end[members] <= least[s, place[n]] for s, end in enumerate(self.end))
 
     def improved(self, best: tuple[list[int], int], least: int) -> tuple[list[int], int]:
         """What stands highest is placed earlier, again and again, with a little chance in it (the same every time)."""
@@ -185,6 +189,16 @@ class _Packing:
             order.remove(moved)
             order.insert(chance.randrange(max(1, len(order) // 2)), moved)
         return best
+
+
+def _everywhere(streams: Iterator[Any]) -> Any:
+    """Where all of them hold. Mostly the first ones tell."""
+    out = next(streams)
+    for more in streams:
+        if not out.any():
+            break
+        out &= more
+    return out
 
 
 class _Open:

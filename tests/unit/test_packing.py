@@ -7,7 +7,7 @@ import random
 import pytest
 
 from pipelink_ir.ir.antichain import heaviest, lower_bound
-from pipelink_ir.ir.packing import Lifetime, moment_bound, pack
+from pipelink_ir.ir.packing import MANY, Lifetime, moment_bound, pack
 
 
 def serial(rng: random.Random, count: int, sizes: list[int], steps: int = 40) -> list[Lifetime]:
@@ -124,10 +124,37 @@ def test_the_heaviest_antichain_of_a_grid() -> None:
     assert heaviest([10 if p == (0, 0) else 1 for p in points], before) == 10
 
 
-def test_a_bound_of_very_many_is_a_bound() -> None:
-    buffers = concurrent(random.Random(7), 400, 4)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_bound_of_very_many_is_the_weight_of_some_set_that_is_live_together(seed: int) -> None:
+    buffers = concurrent(random.Random(seed), 400, 1 + 2 * seed)
     bound = lower_bound(buffers, 64)
-    assert moment_bound(buffers, 64) <= bound.bytes <= pack(buffers, 64)[1]
+    least, reached = moment_bound(buffers, 64), pack(buffers, 64)[1]
+    assert bound.exact == (seed == 0)
+    assert least <= bound.bytes <= reached
+    if not bound.exact:
+        assert bound.bytes == bound_found_two_by_two(buffers)
+        assert bound.bytes <= heaviest([-(-b.size // 64) * 64 for b in buffers], [[a.before(b) for b in buffers] for a in buffers])
+
+
+def bound_found_two_by_two(buffers: list[Lifetime]) -> int:
+    """Those that live at the fullest moment, and whatever else lives together with each of them, large ones first."""
+    at = max({b.first for b in buffers}, key=lambda n: (sum(-(-b.size // 64) * 64 for b in buffers if b.first <= n <= b.last), -n))
+    chosen = [b for b in buffers if b.first <= at <= b.last]
+    for b in sorted(buffers, key=lambda b: -b.size):
+        if not any(b is c for c in chosen) and all(b.together(c) for c in chosen):
+            chosen.append(b)
+    return sum(-(-b.size // 64) * 64 for b in chosen)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_very_many_do_not_meet(seed: int) -> None:
+    """Beyond the number of buffers that are compared two by two, only those that are placed earlier are looked at."""
+    rng = random.Random(seed)
+    buffers = concurrent(rng, MANY + 100, 1 + seed) if seed else serial(rng, MANY + 100, [64, 1000, 30_011], 400)
+    for fixed in ({}, {7: 1 << 20}):
+        offsets, total = pack(buffers, 64, fixed)
+        assert not wrong(buffers, offsets, total)
+        assert all(offsets[n] == at for n, at in fixed.items())
 
 
 def test_a_chain_needs_two_buffers() -> None:
