@@ -20,6 +20,7 @@ from pipelink_ir.backends.loops.form import (
     Panel,
     Stmt,
     StoreFragment,
+    Trade,
 )
 from pipelink_ir.backends.loops.tidy import exprs, refs
 from pipelink_ir.ir.dtypes import DType
@@ -27,7 +28,7 @@ from pipelink_ir.ir.dtypes import DType
 FRAGMENTS, STREAM = "PIPELINK_FRAGMENTS", "PIPELINK_STREAM"
 """Are defined before the prelude by a text that uses what they bring."""
 
-Statement = Own | Fragment | Multiply | StoreFragment | CopyAsync | Commit | Await
+Statement = Own | Fragment | Multiply | StoreFragment | CopyAsync | Commit | Await | Trade
 
 
 def has_fragments(body: Block) -> bool:
@@ -49,6 +50,8 @@ def fragment_line(s: Stmt, e: Expressions, fragments: dict[str, str]) -> str:
         return f"{fragments[s.fragment]}.multiply<{words}>({_place(s.left, e)}, {_place(s.right, e)});"
     if isinstance(s, StoreFragment):
         return f"{fragments[s.fragment]}.store<{s.pitch}>({e.address(s.part)}, {e.places[s.buffer].name});"
+    if isinstance(s, Trade):
+        return f"pl::trade({e.places[s.target].name}, {e.places[s.source].name});"
     if isinstance(s, CopyAsync):
         to, source = e.place(s.buffer, s.memory).name, e.place(s.origin, s.memory).name
         return f"pl::copy_async(&{to}[{e.address(s.index)}], &{source}[{e.address(s.source)}], {e.data(s.inside)});"

@@ -29,6 +29,7 @@ from pipelink_ir.backends.loops.form import (
     Ref,
     Stmt,
     Store,
+    Trade,
     Var,
 )
 from pipelink_ir.backends.loops.tidy import blocks
@@ -376,6 +377,8 @@ def _moved(body: Block) -> Iterator[str]:
     for s in body:
         if isinstance(s, Move):
             yield from (s.to, s.source)
+        elif isinstance(s, Trade):
+            yield from (s.target, s.source)
         for b in blocks(s):
             yield from _moved(b)
 

@@ -91,6 +91,8 @@ class _Checker:
             self.need(all(n in scope and n in self.mutable for n in s.names), f"'{s.fn}' combines what is no Var in sight")
         elif isinstance(s, form.Contract):
             self.contract(s, level)
+        elif isinstance(s, form.Trade):
+            self.need({s.target, s.source} <= self.own and self.memory[s.target].bytes <= 2, f"%{s.source} cannot be traded to %{s.target}")
         elif isinstance(s, form.Own):
             check_own(self.kernel, self.memory, self.shared, s, self.need)
         elif isinstance(s, form.Fragment | form.Multiply | form.StoreFragment | form.CopyAsync):

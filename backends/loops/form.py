@@ -334,6 +334,16 @@ class StoreFragment:
 
 
 @dataclass(frozen=True, slots=True)
+class Trade:
+    """Four neighbouring threads of a warp trade what they have in scratch of their own: thread `q` of them gets elements `2 * q` and `2 * q + 1` of `source` of
+    all four, in their order, as the eight elements of `target`. Float values are rounded to the dtype of `target`, one or two bytes, on the way. All threads of
+    a warp come to it together: it stands in loops of kind `each`, under no `If`."""
+
+    target: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class CopyAsync:
     """A thread begins to copy 16 bytes of a buffer, from element `source` on, to shared memory; zeros where `inside` does not hold, and nothing is read. Both
     addresses are multiples of 16 bytes. The elements must not be touched before an `Await` for the copy, and by other threads before a `Barrier` after it."""
@@ -421,7 +431,8 @@ class Contract:
     maps: str
 
 
-Stmt = Union[Own, Contract, Let, Var, Assign, Store, Move, For, If, Alloc, Fail, Barrier, Combine, Fragment, Multiply, StoreFragment, CopyAsync, Commit, Await]
+Stmt = Union[Own, Contract, Let, Var, Assign, Store, Move, For, If, Alloc, Fail, Barrier, Combine, Fragment, Multiply, StoreFragment, CopyAsync, Commit, Await,
+             Trade]
 Block = tuple[Stmt, ...]
 
 # ---------------------------------------------------------------------------------------------------------------- kernels, programs

@@ -78,6 +78,8 @@ def _fragments(s: form.Stmt) -> str:
         return s.text(expr_text)
     if isinstance(s, form.Multiply):
         return f"{s.fragment} += {_factor(s.left)} * {_factor(s.right)} over {s.depth} terms"
+    if isinstance(s, form.Trade):
+        return f"%{s.target} = trade %{s.source}"
     if isinstance(s, form.Contract):
         r = s.ring
         at = f"{expr_text(s.row)}, {expr_text(s.column)}, batch {expr_text(s.batch)}"

@@ -116,6 +116,8 @@ def _live(body: form.Block) -> set[str]:
                     needs.setdefault("%" + name, set()).update(own, ("%" + n for n in s.sources))
             elif isinstance(s, form.Contract):
                 needs.setdefault("%" + s.sums, set()).update(own)
+            elif isinstance(s, form.Trade):
+                needs.setdefault("%" + s.target, set()).update(own, ("%" + s.source,))
             elif isinstance(s, form.Multiply):
                 needs.setdefault(f"#{s.fragment}", set()).update(own, ("%" + s.left.buffer, "%" + s.right.buffer))
             elif isinstance(s, form.StoreFragment):
@@ -151,7 +153,7 @@ def _sweep(body: form.Block, live: set[str]) -> form.Block:
             continue
         if isinstance(s, form.StoreFragment | form.CopyAsync) and "dead %" + s.buffer in live:
             continue
-        if isinstance(s, form.Contract) and "dead %" + s.sums in live:
+        if isinstance(s, form.Contract | form.Trade) and "dead %" + (s.sums if isinstance(s, form.Contract) else s.target) in live:
             continue
         if isinstance(s, form.Own) and live.issuperset("dead %" + n for n in s.targets):
             continue
@@ -196,6 +198,8 @@ def _unstable(body: form.Block, out: set[str]) -> None:
             out.add("%" + s.buffer)
         elif isinstance(s, form.Contract):
             out.add("%" + s.sums)
+        elif isinstance(s, form.Trade):
+            out.add("%" + s.target)
         elif isinstance(s, form.Own):
             out.update("%" + n for n in s.targets)
         for b in blocks(s):

@@ -16,6 +16,50 @@ template <typename T> struct Panel {
   i64 n0, n1, n2, step1, step2;
 };
 
+// Four neighbouring lanes trade: lane `q` of them gets pair `q` of each, in their order, so that a line of 64 bytes is stored by whole sectors.
+template <typename T> struct Pair {
+  static PL_MEMBER u32 word(const T* at) { return u32(raw(at[0])) | u32(raw(at[1])) << (8 * int(sizeof(T))); }
+  static PL_MEMBER void put(T* at, u32 word) {
+    at[0] = made(word);
+    at[1] = made(word >> (8 * int(sizeof(T))));
+  }
+  static PL_MEMBER u32 raw(T x) { return sizeof(T) == 1 ? u32(u8(x)) : u32(u16(x)); }
+  static PL_MEMBER T made(u32 word) { return T(word); }
+};
+template <typename Rule, typename Bits> struct Pair<Narrow<Rule, Bits>> {
+  using T = Narrow<Rule, Bits>;
+  static PL_MEMBER u32 word(const T* at) { return u32(at[0].pattern) | u32(at[1].pattern) << (8 * int(sizeof(T))); }
+  static PL_MEMBER void put(T* at, u32 word) {
+    at[0].pattern = Bits(word);
+    at[1].pattern = Bits(word >> (8 * int(sizeof(T))));
+  }
+};
+template <typename To, typename From> PL_DEVICE void trade(To* to, const From* from) {
+  const int lane = thread() % 32;
+  const bool odd = lane % 2 != 0, high = lane / 2 % 2 != 0;
+  u32 words[4];
+  PL_UNROLL
+  for (int k = 0; k < 4; k++) {
+    To two[2];
+    put_two(two, from[2 * k], from[2 * k + 1]);
+    words[k] = Pair<To>::word(two);
+  }
+  PL_UNROLL
+  for (int k = 0; k < 4; k += 2) {
+    const u32 got = PL_SHUFFLE(odd ? words[k] : words[k + 1], lane ^ 1);
+    words[k] = odd ? got : words[k];
+    words[k + 1] = odd ? words[k + 1] : got;
+  }
+  PL_UNROLL
+  for (int k = 0; k < 2; k++) {
+    const u32 got = PL_SHUFFLE(high ? words[k] : words[k + 2], lane ^ 2);
+    words[k] = high ? got : words[k];
+    words[k + 2] = high ? words[k + 2] : got;
+  }
+  PL_UNROLL
+  for (int k = 0; k < 4; k++) Pair<To>::put(to + 2 * k, words[k]);
+}
+
 #if PL_SM90A
 PL_DEVICE u32 shared_address(const void* at) { return u32(__cvta_generic_to_shared(at)); }
 

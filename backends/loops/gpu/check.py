@@ -31,17 +31,18 @@ def check_device(kernel: form.Kernel, need: Need) -> None:
         need(False, "a GPU kernel has no loop over its grid or its blocks")
 
 
-def _serial(body: form.Block, kinds: tuple[str, ...], need: Need) -> None:
-    """Statements of one thread."""
+def _serial(body: form.Block, kinds: tuple[str, ...], need: Need, traded: bool = False) -> None:
+    """Statements of one thread. `traded`: all threads of a warp come there together."""
     for s in body:
         need(not isinstance(s, form.CopyAsync) or kinds == ("serial",), "a copy stands outside of the threads of a block")
         need(not isinstance(s, form.Barrier | form.Combine), "one thread cannot wait for others")
         need(not isinstance(s, _MATRICES), "one thread has no fragment of a matrix")
+        need(not isinstance(s, form.Trade) or traded, "threads trade where not all of them come together")
         need(not isinstance(s, form.Own), "one thread has no sums that others have a part of")
         need(not isinstance(s, form.Alloc) or not s.shared, "one thread cannot share memory")
         need(not isinstance(s, form.For) or s.kind in kinds, f"a loop of kind {s.kind if isinstance(s, form.For) else ''} stands inside the work of one thread")
         for b in blocks(s):
-            _serial(b, kinds, need)
+            _serial(b, kinds, need, traded and not isinstance(s, form.If))
 
 
 class _Uniform:
@@ -70,6 +71,7 @@ class _Uniform:
             self.need(not any(n in varying for x in exprs(s) for n in refs(x)), f"whether '{s.fn}' combines groups differs between threads")
             (varying.difference_update if s.apart is None else varying.update)(s.names)
             return
+        self.need(not isinstance(s, form.Trade), "threads trade what is each one's own, inside a loop over threads")
         self.need(not isinstance(s, form.CopyAsync), "a copy is begun by one thread, inside a loop over threads")
         for x in exprs(s):
             for n in refs(x):
@@ -98,7 +100,7 @@ class _Uniform:
         self.need(s.kind in ("serial", "thread", "each"), f"a loop of kind {s.kind} stands inside a block")
         if s.kind in ("thread", "each"):
             self.need(s.kind == "thread" or self.exact, f"the number of threads that run the loop over {s.var} is not known")
-            _serial(s.body, ("serial",), self.need)
+            _serial(s.body, ("serial",), self.need, s.kind == "each")
             self.thread(s.body, set(), varying, s.kind == "each")
             return
         while True:

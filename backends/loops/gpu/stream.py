@@ -3,7 +3,7 @@
     resident block for tile in 0..fit ? tiles : 0 {
       contract %sums = %x * %w at row, column      copies and products run beside each other, and beside what other teams do
       each t in 0..128 {
-        unroll for j, i { two neighbouring elements of the result, made of two sums, are stored together }
+        unroll for j, i { two neighbouring elements of the result are made of two sums, and stored together; of narrow ones eight, which four threads trade }
       }
     }
 
@@ -11,7 +11,7 @@
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from pipelink_ir.backends.loops import form
@@ -20,9 +20,9 @@ from pipelink_ir.backends.loops.gpu.flat import Flat, unravel
 from pipelink_ir.backends.loops.gpu.product import Tiled
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
-from pipelink_ir.backends.loops.reads import address, extent
+from pipelink_ir.backends.loops.reads import address, extent, low
 from pipelink_ir.backends.loops.reduce import finish
-from pipelink_ir.ir.dtypes import F64, I64
+from pipelink_ir.ir.dtypes import F32, F64, I64, DType
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling import streams
 from pipelink_ir.passes.scheduling.costs import Plan
@@ -33,6 +33,8 @@ GROUP = 16
 MAP_WORDS = 32
 """i64 that a block needs for what it tells the copy engine."""
 TEAM = 128
+EIGHT = 8
+"""Narrow elements that a thread stores together."""
 
 
 def stream_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Streamed, chosen: Mapping[str, int] | None = None) -> tuple[Lowering, int]:
@@ -179,43 +181,79 @@ class _Stream(Streams):
 
     def _epilogue(self, sums: str, row: Atom, column: Atom) -> None:
         """Makes elements of the sums, two at a time. Behind the edges the last ones are made again and not stored, so that nothing waits for a condition."""
-        e, ring = self.e, self.ring
-        with e.loop("t", i64(0), i64(TEAM), kind="each", nonempty=True) as t:
-            lane = e.op("rest", t, i64(32))
-            top = e.op("+", row, e.op("+", e.op("*", e.op("quot", t, i64(32)), i64(16)), e.op("quot", lane, i64(4))))
-            edge = e.op("+", column, e.op("*", e.op("rest", lane, i64(4)), i64(2)))
-            with self._unrolled("j", ring.n // 8) as j:
-                c = e.op("+", edge, e.op("*", j, i64(8)))
-                place = e.op("min", c, e.op("-", self.across.total, i64(2)))
-                with self._unrolled("i", 2 * ring.m) as i:
-                    r = e.op("+", top, e.op("+", e.op("*", e.op("quot", i, i64(2)), i64(64)), e.op("*", e.op("rest", i, i64(2)), i64(8))))
-                    line = e.op("min", r, e.op("-", self.down.total, i64(1)))
-                    number = e.op("+", e.op("*", e.op("quot", i, i64(2)), i64(ring.n // 2)), e.op("*", e.op("rest", i, i64(2)), i64(2)))
-                    number = e.op("+", number, e.op("*", j, i64(4)))
-                    inside = e.op("and", e.op("<", r, self.down.total), e.op("<", c, self.across.total))
-                    self._two(sums, number, line, place, inside)
+        e, ring, (t, _) = self.e, self.ring, self.jobs[0]
+        narrow = t.dtype.bytes <= 2
+        wide = self._wide() if narrow else TRUE
+        with e.loop("t", i64(0), i64(TEAM), kind="each", nonempty=True) as thread:
+            lane = e.op("rest", thread, i64(32))
+            top = e.op("+", row, e.op("+", e.op("*", e.op("quot", thread, i64(32)), i64(16)), e.op("quot", lane, i64(4))))
+            quarter = e.op("rest", lane, i64(4))
+            each = 4 if narrow else 1
+            with self._unrolled("j", ring.n // 8 // each) as j, self._unrolled("i", 2 * ring.m) as i:
+                block = e.op("+", column, e.op("*", j, i64(8 * each)))
+                r = e.op("+", top, e.op("+", e.op("*", e.op("quot", i, i64(2)), i64(64)), e.op("*", e.op("rest", i, i64(2)), i64(8))))
+                number = e.op("+", e.op("*", e.op("quot", i, i64(2)), i64(ring.n // 2)), e.op("*", e.op("rest", i, i64(2)), i64(2)))
+                number = e.op("+", number, e.op("*", j, i64(4 * each)))
+                if narrow:
+                    self._eight(sums, number, r, block, quarter, wide)
+                else:
+                    c = e.op("+", block, e.op("*", quarter, i64(2)))
+                    pair = self._pairs(sums, number, r, [c], t.dtype)
+                    self._stored(pair, 0, r, c, 2)
 
     def _unrolled(self, hint: str, count: int) -> AbstractContextManager[form.Ref]:
         return self.e.loop(hint, i64(0), i64(count), nonempty=True, unroll=True)
 
-    def _two(self, sums: str, number: Atom, line: Atom, place: Atom, inside: Atom) -> None:
-        """Two neighbouring elements."""
+    def _wide(self) -> Atom:
+        """Whether eight elements of the result may be stored together, found out at run time."""
+        lo, e, (t, _) = self.lo, self.e, self.jobs[0]
+        axis, k, each = self.axes[-1], len(t.shape) - 1, i64(EIGHT)
+        conds = [e.op("==", e.op("mod", n, each), i64(0)) for n in (axis.n, extent(lo, t, k), e.op("-", axis.lo, low(lo, t, k)))]
+        return e.all_of([*conds, _aligned(lo, t.name, EIGHT * t.dtype.bytes)])
+
+    def _eight(self, sums: str, number: Atom, r: Atom, block: Atom, quarter: Atom, wide: Atom) -> None:
+        """A line of 32 elements, eight of each of four neighbouring threads: made where the sums are, stored where they lie together."""
+        e, (t, _) = self.e, self.jobs[0]
+        first = e.op("+", block, e.op("*", quarter, i64(2)))
+        made = self._pairs(sums, number, r, [e.op("+", first, i64(8 * w)) for w in range(4)], t.dtype)
+        mine = e.memory("mine")
+        e.raw(form.Alloc(mine, t.dtype, i64(EIGHT)))
+        e.raw(form.Trade(mine, made))
+        c = e.op("+", block, e.op("*", quarter, i64(EIGHT)))
+        with e.when(wide):
+            self._stored(mine, 0, r, c, EIGHT)
+        with e.when(e.op("not", wide)):
+            for k in range(0, EIGHT, 2):
+                self._stored(mine, k, r, e.op("+", c, i64(k)), 2)
+
+    def _stored(self, memory: str, first: int, r: Atom, c: Atom, count: int) -> None:
+        """Neighbouring elements go to their place, if that is inside."""
+        lo, e, (t, _) = self.lo, self.e, self.jobs[0]
+        with e.when(e.op("and", e.op("<", r, self.down.total), e.op("<", c, self.across.total))):
+            e.raw(form.Move(lo.buffer(t), address(lo, t, self._at(r, c)), memory, i64(first), count))
+
+    def _pairs(self, sums: str, number: Atom, r: Atom, columns: Sequence[Atom], dtype: DType) -> str:
+        """Pairs of neighbouring elements, made of neighbouring sums, in scratch: of f32 where they become halves, which are rounded two at a time."""
         lo, e, (t, piece) = self.lo, self.e, self.jobs[0]
-        pair = e.memory("pair")
-        e.raw(form.Alloc(pair, t.dtype, i64(2)))
-        first: tuple[Atom, ...] = ()
-        for d in range(2):
-            at = self._at(line, e.op("+", place, i64(d)))
-            first = first or at
-            dot = e.bind("dot", form.Load(sums, e.op("+", number, i64(d)), self.ring.sum, self.ring.sum))
-            key = ("reduce", id(self.x), tuple((n, key_of(at[k])) for n, k in sorted(self.product.plain.items())))
-            e.remember(key, finish(lo, self.x, self.kind, dot, i64(0), TRUE))
-            value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))
-            if value.dtype is not t.dtype.compute and not (value.dtype is F64 and t.dtype.is_float):
-                value = e.convert(value, t.dtype.compute)
-            e.raw(form.Store(pair, i64(d), value, t.dtype))
-        with e.when(inside):
-            e.raw(form.Move(lo.buffer(t), address(lo, t, first), pair, i64(0), 2))
+        line = e.op("min", r, e.op("-", self.down.total, i64(1)))
+        values: list[Atom] = []
+        for w, column in enumerate(columns):
+            place = e.op("min", column, e.op("-", self.across.total, i64(2)))
+            for d in range(2):
+                at = self._at(line, e.op("+", place, i64(d)))
+                dot = e.bind("dot", form.Load(sums, e.op("+", number, i64(4 * w + d)), self.ring.sum, self.ring.sum))
+                key = ("reduce", id(self.x), tuple((n, key_of(at[k])) for n, k in sorted(self.product.plain.items())))
+                e.remember(key, finish(lo, self.x, self.kind, dot, i64(0), TRUE))
+                value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))
+                if value.dtype is not t.dtype.compute and not (value.dtype is F64 and t.dtype.is_float):
+                    value = e.convert(value, t.dtype.compute)
+                values.append(value)
+        held = F32 if dtype.bytes == 2 and dtype.is_float and all(v.dtype is F32 for v in values) and len(columns) > 1 else dtype
+        out = e.memory("pair" if len(columns) == 1 else "made")
+        e.raw(form.Alloc(out, held, i64(len(values))))
+        for k, value in enumerate(values):
+            e.raw(form.Store(out, i64(k), value, held))
+        return out
 
     def _at(self, r: Atom, c: Atom) -> tuple[Atom, ...]:
         lo = self.lo

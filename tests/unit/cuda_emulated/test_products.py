@@ -133,6 +133,23 @@ def test_products_that_stream(left: str, right: str, out: str, names: str, shape
     close(run(text_of(left, right, out, value), HOPPER, x=x, w=w), want, 1e-3 if out.endswith("xf16") else 1e-6)
 
 
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("columns", [70, 72, 200])
+@pytest.mark.parametrize("out", ["f16", "bf16", "i8", "u16"])
+def test_narrow_results_that_four_threads_trade(out: str, columns: int) -> None:
+    x, w, b = array("f16", 130, 40), array("f16", columns, 40), array("f16", columns)
+    rounded = {"i8": "sat_i8(round(4 * {}))", "u16": "sat_u16(round(900 * {} + 20000))"}.get(out, "{}")
+    value = "sum[k < K](%x[i, k] * %w[j, k]) + %c[j]"
+    got = run(text_of("MxKxf16", "NxKxf16", f"MxNx{out}", f"%y[i, j] = {rounded.format(f'({value})')}", ", %c: tensor<Nxf16>", "%x, %w, %c"), HOPPER, x=x, w=w, c=b)
+    want = x.astype(np.float64) @ w.astype(np.float64).T + b.astype(np.float64)
+    if out == "i8":
+        assert np.abs(got.astype(np.float64) - np.clip(4 * want, -128, 127)).max() <= 0.5 + 1e-3
+    elif out == "u16":
+        assert np.abs(got.astype(np.float64) - np.clip(900 * want + 20000, 0, 65535)).max() <= 0.5 + 1e-1
+    else:
+        close(got, want, 5e-4 if out == "f16" else 4e-3)
+
+
 # ------------------------------------------------------------------------------------------------------------------- the machine
 
 
