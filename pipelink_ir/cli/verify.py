@@ -1,6 +1,6 @@
 """Run each hand-written kernel of a program against the `compute` beside it, on random and on edge inputs, and report the first difference.
 
-Needs a GPU. Exit status: 0 all agree, 1 one differs, 2 wrong usage, unreadable files, or no GPU.
+Needs a GPU, or plays one. Exit status: 0 all agree, 1 one differs, 2 wrong usage, unreadable files, or no GPU.
 """
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelink_ir.ir.diagnostics import Report, UsageError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a .plir file")
     parser.add_argument("--op", metavar="NAME", action="append", default=[], help="this operator alone; may be given several times")
-    parser.add_argument("--target", metavar="TARGET", default="cuda", help="cuda (the default) or cuda:N")
+    parser.add_argument("--target", metavar="TARGET", default="cuda", help="cuda (the default), cuda:N, or cuda-emulated, which plays a GPU")
     parser.add_argument("--runs", metavar="N", type=int, default=20, help="runs for each way to call an operator (default 20)")
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="another seed gives other inputs")
 
@@ -31,10 +31,12 @@ def execute(args: argparse.Namespace) -> int:
     report = Report()
     module = run_passes(read_program(args.file), parse_passes("resolve"), report)
     report.stop_if_failed()
-    work = Verification(chosen(module, args.op), _emulated if emulated else _loader(target.device or 0), args.runs, args.seed)
-    count = 0
+    module = chosen(module, args.op)
+    if all(o.kernel is None for o in module.operators):
+        print(f"{args.file}: no operator has a kernel")
+        return 0
+    work = Verification(module, _emulated if emulated else _loader(target.device or 0), args.runs, args.seed)
     for done in work.all():
-        count += 1
         if work.report.failed:
             break
         if done.skipped is not None:
@@ -42,8 +44,6 @@ def execute(args: argparse.Namespace) -> int:
         else:
             refused = f", {done.refused} inputs that 'compute' refuses" if done.refused else ""
             print(f"@{done.operator}: agrees in {done.runs} runs, largest error {100 * done.worst:.0f} % of what is allowed{refused}")
-    if not count:
-        print(f"{args.file}: no operator has a kernel")
     console.report(work.report.diagnostics)
     return 1 if work.report.failed else 0
 
