@@ -106,7 +106,7 @@ class Lowering:
         self.team: Callable[[Lowering, Reduce, Env], Any] | None = None
         """In a kernel of blocks: writes a reduction, or sorts candidates, with all threads of the block; None where it cannot."""
         self.staged: dict[str, Callable[[tuple[Atom, ...]], tuple[str, Atom]]] = {}
-        """Locals of which a block keeps a tile: the memory and the place in it of an element."""
+        """Locals, and operands, of which a block keeps a tile: the memory and the place in it of an element."""
         self.team_size: tuple[int, form.Expr] | None = None
         """How many threads a block has at most, and for given sizes, where it is not left to the emitter."""
         self.fit = 0

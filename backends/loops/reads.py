@@ -56,7 +56,7 @@ def _guarded(lo: Lowering, t: Tensor, at: tuple[Atom, ...], access: tuple[str, .
 def _bordered(lo: Lowering, t: Tensor, at: tuple[Atom, ...], access: tuple[str, ...], span: Span) -> Atom:
     """The read with what its borders answer."""
     e = lo.e
-    if lo.plan.place_of(t.name) == "tile":
+    if t.name in lo.staged:
         # Its border was asked when it was staged.
         return _at(lo, t, at)
     places, outs, empty = list(at), [], []
@@ -172,7 +172,7 @@ def _at(lo: Lowering, t: Tensor, at: tuple[Atom, ...]) -> Atom:
     found = lo.e.find(("stored", t.name, tuple(map(key_of, at))))
     if found is not None:
         return found  # type: ignore[no-any-return]
-    if lo.plan.place_of(t.name) == "tile":
+    if t.name in lo.staged:
         memory, place = lo.staged[t.name](at)
         return lo.e.load(memory, place, t.dtype, False, t.name.rsplit(".", 1)[-1])
     if lo.plan.place_of(t.name) == "row":

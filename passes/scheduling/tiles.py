@@ -8,19 +8,24 @@
 
 A local can be had so if all that read it belong to one kernel and read it at constant distances along two axes of its result. What lies outside of the local
 is answered by its border while it is staged, so that readers ask for no border: a place beside the tile that a border answers with is in the tile as well.
+
+What is read of operands at places of the tile is brought to shared memory as well where that makes every stage `free`: then nothing that is evaluated at a
+place beside a tensor can do harm, so that all tiles are computed by the same straight code, and what lies outside is written over by what the border answers.
 """
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 
-from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name, Range, Read, Reduce
-from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
-from pipelink_ir.ir.walk import children
+from pipelink_ir.ir.dtypes import DType
+from pipelink_ir.ir.nodes import Range
+from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.passes.scheduling.costs import STORED, Costs, heavy
-from pipelink_ir.passes.scheduling.counts import bounds, count, known, ranges_of
+from pipelink_ir.passes.scheduling.counts import bounds, count, known
 from pipelink_ir.passes.scheduling.products import product_of
+from pipelink_ir.passes.scheduling.reaches import MIRRORED, At, Declined, Reads, Seen, same_box
+from pipelink_ir.passes.scheduling.risks import fails, risky
 from pipelink_ir.passes.scheduling.shape import long_reductions
 from pipelink_ir.passes.scheduling.uses import uses_of
 
@@ -43,7 +48,6 @@ PLACES = 32
 """Elements that a thread computes at once at most."""
 DOWN, ACROSS, ALL = -1, -2, -3
 """What an axis of a local is: the tile's rows or columns, or one that is kept whole; numbers from 0 on are axes of the result that have a block each."""
-_MIRRORED = ("reflect", "reflect101")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,8 @@ class Stage:
     """Elements of each place."""
     asked: tuple[bool, ...]
     """Whether anybody reads it through its border, along each of its axes: else nothing outside is there to be read."""
+    unit: int = 8
+    """Rows are a multiple of so many elements."""
 
     def size(self, tile: tuple[int, int]) -> tuple[int, int]:
         """Rows and columns that it has for a tile."""
@@ -69,7 +75,7 @@ class Stage:
 
     def pitch(self, tile: tuple[int, int]) -> int:
         """Elements from one row to the next."""
-        return -(-self.size(tile)[1] * self.keep // 8) * 8
+        return -(-self.size(tile)[1] * self.keep // self.unit) * self.unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,26 @@ class Tiled:
     reach: tuple[int, int]
     """How many rows and columns more than the tile has are read of operands."""
     alone: bool
+    free: bool = False
+    """Whether stages may be evaluated at any place of a tile and its rims, …"""
+    ends_free: bool = False
+    """… and the result, too."""
+    brought: tuple[Stage, ...] = ()
+    """What is brought of operands."""
+    last: tuple[int, ...] = ()
+    """For each that is brought, then for each stage, the last stage that reads it."""
+
+    def slots(self, dtype_of: Callable[[str], DType]) -> tuple[tuple[tuple[DType, int], ...], tuple[int, ...]]:
+        """The pieces of shared memory (dtype, elements), and which of them each has that is brought or staged; one after the other share one."""
+        slots: list[tuple[DType, int, int]] = []
+        chosen: list[int] = []
+        for k, s in enumerate((*self.brought, *self.stages)):
+            begin, dtype, n = max(-1, k - len(self.brought)), dtype_of(s.tensor), s.size(self.tile)[0] * s.pitch(self.tile)
+            last = self.last[k] if self.last else len(self.stages)
+            at = next((j for j, (d, _, end) in enumerate(slots) if d is dtype and end < begin), len(slots))
+            slots[at:at + 1] = [(dtype, max(n, slots[at][1] if at < len(slots) else 0), last)]
+            chosen.append(at)
+        return tuple((d, n) for d, n, _ in slots), tuple(chosen)
 
     def rim(self, tensor: str) -> float:
         """How many places of a local are computed for each place of the tile."""
@@ -112,128 +138,6 @@ class Tiled:
         return prod(n + r for n, r in zip(self.tile, self.reach, strict=True)) / prod(self.tile)
 
 
-# --------------------------------------------------------------------------------------------------------------------- reads
-
-
-@dataclass(frozen=True, slots=True)
-class At:
-    """An index: low..high places from the place along an axis of the result, or constants."""
-
-    axis: int | None
-    low: int
-    high: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    tensor: str
-    at: tuple[At | None, ...]
-    access: tuple[str, ...]
-
-
-class _Declined(Exception):
-    """This is no chain of stencils."""
-
-
-class _Reads:
-    """What evaluating a value reads, through locals that are evaluated where they are read."""
-
-    def __init__(self, op: TypedOperator, inline: Callable[[str], bool], root: Piece) -> None:
-        self.op, self.inline, self.root = op, inline, root
-        self.found: dict[_Seen, None] = {}
-
-    def of(self, piece: Piece, env: Mapping[str, At | None]) -> list[_Seen]:
-        self.found = {}
-        self._walk(piece.value, env)
-        return list(self.found)
-
-    def _walk(self, x: Expr, env: Mapping[str, At | None]) -> None:
-        if isinstance(x, Reduce):
-            inner = dict(env)
-            for r in ranges_of(x):
-                for c in children(r):
-                    self._walk(c, inner)
-                b = bounds(r)
-                inner[r.index] = None if b is None else At(None, b[0], max(b[0], b[1] - 1))
-            for part in (x.where, x.body):
-                if part is not None:
-                    self._walk(part, inner)
-            if x.rank is not None:
-                self._walk(x.rank, env)
-            return
-        if isinstance(x, Read):
-            self._read(x, env)
-        for c in children(x):
-            self._walk(c, env)
-
-    def _read(self, x: Read, env: Mapping[str, At | None]) -> None:
-        t, access = self.op.tensors[x.tensor], x.access or ("inside",) * len(x.indices)
-        seen = _Seen(x.tensor, tuple(_index(i, env) for i in x.indices), access)
-        if seen in self.found:
-            return
-        self.found[seen] = None
-        if self.inline(x.tensor):
-            if len(t.pieces) != 1 or t.pieces[0].holes:
-                raise _Declined
-            at = [self._mapped(t, k, i, word) for k, (i, word) in enumerate(zip(seen.at, access, strict=True))]
-            self._walk(t.pieces[0].value, {a.index: i for a, i in zip(t.pieces[0].axes, at, strict=True)})
-
-    def _mapped(self, t: Tensor, k: int, at: At | None, word: str) -> At | None:
-        """Where a local is evaluated that is read through a border."""
-        border = t.border[k]
-        if word != "border" or border is None or at is None:
-            return at
-        if at.axis is None or not same_box(t, k, self.root.axes[at.axis]) or border.mode == "wrap":
-            return None
-        if border.mode in _MIRRORED:
-            most = max(-at.low, at.high, 0)
-            return At(at.axis, -most, most)
-        return At(at.axis, min(at.low, 0), max(at.high, 0))
-
-
-def _index(x: Expr, env: Mapping[str, At | None]) -> At | None:
-    if isinstance(x, IntLit):
-        return At(None, x.value, x.value)
-    if isinstance(x, Name):
-        return env.get(x.name)
-    if isinstance(x, Cast) and x.implicit:
-        return _index(x.arg, env)
-    if isinstance(x, Apply) and x.fn in ("+", "-", "*") and len(x.args) == 2:
-        a, b = (_index(y, env) for y in x.args)
-        if a is None or b is None:
-            return None
-        if x.fn == "*":
-            return _times(a, b)
-        return _plus(a, b if x.fn == "+" else _negative(b))
-    if isinstance(x, Apply) and x.fn == "neg":
-        a = _index(x.args[0], env)
-        return None if a is None else _plus(At(None, 0, 0), _negative(a))
-    return None
-
-
-def _negative(a: At) -> At | None:
-    return At(None, -a.high, -a.low) if a.axis is None else None
-
-
-def _plus(a: At, b: At | None) -> At | None:
-    if b is None or (a.axis is not None and b.axis is not None):
-        return None
-    return At(a.axis if b.axis is None else b.axis, a.low + b.low, a.high + b.high)
-
-
-def _times(a: At, b: At) -> At | None:
-    if a.axis is not None or b.axis is not None:
-        return None
-    ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
-    return At(None, min(ends), max(ends))
-
-
-def same_box(t: Tensor, k: int, axis: Range) -> bool:
-    """Whether axis `k` of a tensor has the places of an axis of the result."""
-    low = axis.lo
-    return t.shape[k][1] == axis.hi and (t.shape[k][0] == low or known(t.shape[k][0]) == known(low) is not None)
-
-
 # --------------------------------------------------------------------------------------------------------------------- finding
 
 
@@ -242,13 +146,13 @@ def tiled_of(op: TypedOperator, inline: Callable[[str], bool], root: Tensor, mem
     names = frozenset(members)
     try:
         return _Finder(op, inline, root, [op.tensors[n] for g in op.order for n in g.tensors if n in names]).run(asked)
-    except _Declined:
+    except Declined:
         return None
 
 
 def _ask(condition: bool) -> None:
     if not condition:
-        raise _Declined
+        raise Declined
 
 
 class _Finder:
@@ -259,7 +163,7 @@ class _Finder:
         self.piece = root.pieces[0]
         self.axes: dict[str, tuple[int, ...]] = {}
         """For each local and each of its axes the axis of the result, or `ALL`."""
-        self.read: dict[str, list[_Seen]] = {m.name: [] for m in members}
+        self.read: dict[str, list[Seen]] = {m.name: [] for m in members}
 
     def local(self, name: str) -> bool:
         return name in self.names or self.inline(name)
@@ -278,14 +182,21 @@ class _Finder:
         down, across, whole = self._layout(moved)
         costs = [self._cost(t) for t in jobs]
         alone = [heavy(self.op, self.inline, t.pieces[0]) for t in jobs]
-        return self._sized(Tiled(down, across, whole, (1, 1), (1, 1), (), (), (0, 0), alone[-1]), reads, costs, alone, asked)
+        way = self._run_of(Tiled(down, across, whole, (1, 1), (1, 1), (), (), (0, 0), alone[-1]), reads, costs, alone)
+        free = self._free(way, reads, jobs)
+        sized = self._sized(free, costs, asked) if free is not None else None
+        if sized is None:
+            sized = self._sized(way, costs, asked)
+        if sized is None:
+            raise Declined
+        return sized
 
     # ------------------------------------------------------------------------------------------------------------------ layout
 
-    def _reads(self, jobs: list[Tensor]) -> dict[str, list[_Seen]]:
+    def _reads(self, jobs: list[Tensor]) -> dict[str, list[Seen]]:
         """What each stage reads, readers before what they read."""
-        out: dict[str, list[_Seen]] = {}
-        look = _Reads(self.op, self.inline, self.piece)
+        out: dict[str, list[Seen]] = {}
+        look = Reads(self.op, self.inline, self.piece)
         for t in reversed(jobs):
             piece = t.pieces[0]
             if t is self.root:
@@ -312,7 +223,7 @@ class _Finder:
             axes.append(ALL if axis is None else axis)
         return tuple(axes)
 
-    def _full(self, reads: dict[str, list[_Seen]], always: Iterable[tuple[str, int]]) -> None:
+    def _full(self, reads: dict[str, list[Seen]], always: Iterable[tuple[str, int]]) -> None:
         """Nothing may be read through a border from an axis that may have no places, unless that is looked at before anything else."""
         sure = set(always)
         for seen in reads.values():
@@ -368,28 +279,31 @@ class _Finder:
 
     # ------------------------------------------------------------------------------------------------------------------- sizes
 
-    def _sized(self, w: Tiled, reads: dict[str, list[_Seen]], costs: list[float], alone: list[bool], asked: tuple[int, int] | None) -> Tiled:
-        """The tile that takes least time."""
+    def _run_of(self, w: Tiled, reads: dict[str, list[Seen]], costs: list[float], alone: list[bool]) -> Tiled:
+        """The places that a thread computes at once, and the stages that follow from it."""
         keep = prod(count(self.piece.axes[k]) or 1 for k in w.whole)
         run = (4 if w.down >= 0 else 1, 4)
         while prod(run) > 1 and (max(costs) * keep * prod(run) > WORK or keep * prod(run) > PLACES):
             run = (run[0] // 2, run[1]) if run[0] > 1 else (1, run[1] // 2)
-        w = self._staged(replace(w, run=run), reads, alone)
+        return self._staged(replace(w, run=run), reads, alone)
+
+    def _sized(self, w: Tiled, costs: list[float], asked: tuple[int, int] | None) -> Tiled | None:
+        """The tile that takes least time."""
+        keep = prod(count(self.piece.axes[k]) or 1 for k in w.whole)
         most = max((n for s in w.stages for n in (*s.low, *s.high)), default=0)
         sizes = (asked,) if asked is not None else ((r, c) for r in ((8, 16, 24, 32, 48, 64) if w.down >= 0 else (1,)) for c in (32, 64, 96, 128, 256))
         best: tuple[float, Tiled] | None = None
         for tile in sizes:
             if tile[1] % w.run[1] or tile[0] % w.run[0] or (w.down < 0) is not (tile[0] == 1) or (tile[1] < most or (w.down >= 0 and tile[0] < most)):
                 continue
-            bytes_ = sum(s.size(tile)[0] * s.pitch(tile) * self.op.tensors[s.tensor].dtype.bytes for s in w.stages)
+            way = replace(w, tile=tile)
+            bytes_ = sum(n * dtype.bytes for dtype, n in way.slots(lambda t: self.op.tensors[t].dtype)[0])
             if bytes_ > SHARED:
                 continue
-            time = self._time(replace(w, tile=tile), costs, bytes_, keep)
+            time = self._time(way, costs, bytes_, keep)
             if best is None or time < best[0]:
-                best = time, replace(w, tile=tile)
-        if best is None:
-            raise _Declined
-        return best[1]
+                best = time, way
+        return None if best is None else best[1]
 
     def _time(self, w: Tiled, costs: list[float], bytes_: int, keep: int) -> float:
         """About how long a place takes: rounds of all threads, fewer threads than keep a multiprocessor busy, places of the tile outside of the result."""
@@ -415,7 +329,7 @@ class _Finder:
                 blocks *= MULTIPROCESSORS if n_ is None else n_
         return (work * THREADS / prod(w.tile) + LOADED * w.around) / used * max(1.0, BUSY / resident) * max(1.0, MULTIPROCESSORS / max(1.0, blocks))
 
-    def _staged(self, w: Tiled, reads: dict[str, list[_Seen]], alone: list[bool]) -> Tiled:
+    def _staged(self, w: Tiled, reads: dict[str, list[Seen]], alone: list[bool]) -> Tiled:
         """The rims of all locals and the borders that are asked for."""
         place = {w.down: 0, w.across: 1}
         numbers = {t.name: k for k, t in enumerate((*self.members, self.root))}
@@ -457,19 +371,94 @@ class _Finder:
         return replace(w, stages=tuple(sorted(stages, key=lambda s: numbers[s.tensor])), asks=tuple(asks),
                        reach=(most[0] - least[0], most[1] - least[1]))
 
-    def _asked(self, t: Tensor, reads: dict[str, list[_Seen]]) -> tuple[bool, ...]:
+    # -------------------------------------------------------------------------------------------------------------------- free
+
+    def _free(self, w: Tiled, reads: dict[str, list[Seen]], jobs: list[Tensor]) -> Tiled | None:
+        """The same with what is read of operands in shared memory; None if a place outside may do harm all the same."""
+        failing, strict = fails(self.op, self.inline), self.op.empty is None
+        if any(risky(t.pieces[0].value, failing, strict) for t in jobs):
+            return None
+        numbers = {t.name: k for k, t in enumerate(jobs)}
+        stages = {s.tensor: s for s in w.stages}
+        own: dict[str, list[tuple[str, Seen]]] = {}
+        last: dict[str, int] = {}
+        for reader, seen in reads.items():
+            for s in seen:
+                last[s.tensor] = max(last.get(s.tensor, 0), numbers[reader])
+                if None in s.at or (self.inline(s.tensor) and self._beyond(w, s)):
+                    return None
+                if not self.inline(s.tensor) and s.tensor not in stages and any(i is not None and i.axis in (w.down, w.across) and i.axis >= 0 for i in s.at):
+                    own.setdefault(s.tensor, []).append((reader, s))
+        brought: list[Stage] = []
+        ends_free = True
+        for tensor, found in own.items():
+            if all(r == self.root.name and "border" not in s.access and all(i is not None and not i.low and not i.high for i in s.at) for r, s in found):
+                ends_free = False
+                continue
+            stage = self._brought(w, tensor, found, stages)
+            if stage is None:
+                return None
+            brought.append(stage)
+        names = {s.tensor for s in brought}
+        asks = tuple(a for a in w.asks if a.tensor not in names)
+        return replace(w, free=True, ends_free=ends_free, brought=tuple(brought), asks=asks, last=tuple(last[s.tensor] for s in (*brought, *w.stages)))
+
+    def _beyond(self, w: Tiled, s: Seen) -> bool:
+        """Whether a local that is evaluated where it is read is read through a border that answers a place far outside with one far inside."""
+        t = self.op.tensors[s.tensor]
+        return any(word == "border" and (border := t.border[k]) is not None and border.mode not in ("replicate", "constant")
+                   and i is not None and i.axis in (w.down, w.across) for k, (i, word) in enumerate(zip(s.at, s.access, strict=True)))
+
+    def _brought(self, w: Tiled, tensor: str, found: list[tuple[str, Seen]], stages: Mapping[str, Stage]) -> Stage | None:
+        """What a block brings of an operand; None if its axes do not go along the tile."""
+        t, axes, keep = self.op.tensors[tensor], [], 1
+        for k in range(len(t.shape)):
+            along = {None if (i := s.at[k]) is None else i.axis for _, s in found}
+            axis = along.pop() if len(along) == 1 else None
+            if axis is not None and axis in (w.down, w.across):
+                axes.append(DOWN if axis == w.down else ACROSS)
+            elif axis is not None and axis not in w.whole:
+                if any(i is not None and (i.low or i.high) for _, s in found for i in (s.at[k],)):
+                    return None
+                axes.append(axis)
+            else:
+                n = count(Range("", *t.shape[k]))
+                if along or n is None or not 1 <= n <= WHOLE or any(s.access[k] == "border" for _, s in found):
+                    return None
+                axes.append(ALL)
+                keep *= n
+        if axes.count(ACROSS) != 1 or axes.count(DOWN) != (w.down >= 0) or keep > WHOLE:
+            return None
+        low, high = [0, 0], [0, 0]
+        for reader, s in found:
+            r = stages.get(reader)
+            for k, i in enumerate(s.at):
+                if i is not None and axes[k] in (DOWN, ACROSS):
+                    a = 0 if axes[k] == DOWN else 1
+                    low[a] = max(low[a], (r.low[a] if r is not None else 0) - i.low)
+                    high[a] = max(high[a], (r.high[a] + r.more[a] if r is not None else 0) + i.high)
+        # Rows begin and end at 16 bytes.
+        unit = max(1, 16 // t.dtype.bytes)
+        step = unit // gcd(unit, keep)
+        low[1] += -low[1] % step
+        asked = tuple(t.border[k] is not None and any(s.access[k] == "border" for _, s in found) for k in range(len(t.shape)))
+        return Stage(tensor, tuple(axes), (low[0], low[1]), (high[0], high[1]), (0, -(low[1] + high[1]) % step), True, keep, asked, max(8, unit))
+
+    # ------------------------------------------------------------------------------------------------------------------- borders
+
+    def _asked(self, t: Tensor, reads: dict[str, list[Seen]]) -> tuple[bool, ...]:
         """Along which axes a local is read through its border."""
         return tuple(t.border[k] is not None and any(s.tensor == t.name and s.access[k] == "border" for seen in reads.values() for s in seen)
                      for k in range(len(t.shape)))
 
-    def _mirrored(self, t: Tensor, low: list[int], high: list[int], w: Tiled, reads: dict[str, list[_Seen]]) -> None:
+    def _mirrored(self, t: Tensor, low: list[int], high: list[int], w: Tiled, reads: dict[str, list[Seen]]) -> None:
         """Borders that the tile can answer: the result has the places of the local, and what a mirror shows is there."""
         for k, (axis, asked, border) in enumerate(zip(self.axes[t.name], self._asked(t, reads), t.border, strict=True)):
             if not asked or border is None:
                 continue
             if axis not in (w.down, w.across) or border.mode == "wrap" or not same_box(t, k, self.piece.axes[axis]):
-                raise _Declined
-            if border.mode in _MIRRORED:
+                raise Declined
+            if border.mode in MIRRORED:
                 a = 0 if axis == w.down else 1
                 low[a] = high[a] = max(low[a], high[a])
 
@@ -486,7 +475,7 @@ def _all(a: Range) -> At | None:
 
 
 def wholes(t: Tensor, s: Stage) -> Iterator[tuple[int, int]]:
-    """The axes of a local that are kept whole, and how many places each has."""
+    """The axes of what is staged or brought that are kept whole, and how many places each has."""
     for k, axis in enumerate(s.axes):
         if axis == ALL:
-            yield k, count(t.pieces[0].axes[k]) or 0
+            yield k, count(Range("", *t.shape[k])) or 0

@@ -1,36 +1,38 @@
 """Chains of stencils on a GPU: a block computes a tile of the last one, and before it the tiles of the others, each with its rim, in shared memory.
 
     block for tile in … {
-      thread for t in … {                      a run of places of %once, side by side and one below the other
-        if inside { if fit { written out, neighbours by one access } else { written out } }
-        else      { as loops, borders asked }
-      }
+      thread for t in … { what is read of %x, with what its border answers: 16 bytes at a time where the tile lies inside, else one by one }
       barrier
-      thread for t in … { the same of %y }
+      thread for t in … { a run of places of %once, side by side and one below the other, written out }
+      barrier
+      if the tile is at a rim { thread for t in … { places outside of %once get what its border answers }   barrier }
+      thread for t in … { the same of %y, but places outside are not stored }
     }
 
-`inside` holds for tiles that lie in all tensors that are read or staged, rims included: no border is asked for there. In the others a local is staged as it is
-read through its border, so that readers never ask. Values are computed as everywhere else, in the same order.
+Where a place outside may do harm (`Tiled.free` does not hold), a tile that lies in all tensors, rims included, is computed like that from memory, and others by
+loops that ask borders: there a local is staged as it is read through its border. Either way readers never ask. Values are computed as everywhere else, in the
+same order.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.borders import mapped, outside
 from pipelink_ir.backends.loops.emit import TRUE, Affine, Atom, i64, key_of
+from pipelink_ir.backends.loops.gpu.bring import answer, bring
 from pipelink_ir.backends.loops.gpu.flat import unravel
 from pipelink_ir.backends.loops.gpu.pack import Packer
 from pipelink_ir.backends.loops.gpu.team import Team
-from pipelink_ir.backends.loops.lower import Lowering, Sites
+from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Axis, Job, Nest
 from pipelink_ir.backends.loops.reads import assured, evaluate, extent, low
 from pipelink_ir.backends.loops.split import running
 from pipelink_ir.ir.dtypes import DType
 from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.passes.scheduling.costs import Plan
-from pipelink_ir.passes.scheduling.tiles import ACROSS, DOWN, THREADS, Stage, Tiled, wholes
+from pipelink_ir.passes.scheduling.tiles import ACROSS, DOWN, THREADS, Ask, Stage, Tiled, wholes
 
 FIT = 4
 """Blocks that a multiprocessor should hold at least."""
@@ -39,7 +41,7 @@ FIT = 4
 def tile_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Tiled, chosen: Mapping[str, int] | None = None) -> tuple[Lowering, int]:
     """The kernel of tiles, still open, and the number of threads that it needs."""
     lo = Lowering(op, plan, sites, frozenset((job[0].name,)), chosen)
-    _Tiles(lo, [job], way).write()
+    Tiles(lo, [job], way).write()
     lo.fit = FIT
     return lo, THREADS
 
@@ -51,7 +53,7 @@ class _Run:
         self.first, self.size = (row, column), (rows, columns)
 
 
-class _Tiles(Nest):
+class Tiles(Nest):
     """The loops of one kernel."""
 
     def __init__(self, lo: Lowering, jobs: list[Job], way: Tiled) -> None:
@@ -60,6 +62,8 @@ class _Tiles(Nest):
         self.down = self.axes[way.down] if way.down >= 0 else Axis("row", i64(0), i64(1))
         self.across = self.axes[way.across]
         self.shared: dict[str, DType] = {}
+        self.memories: tuple[str, ...] = ()
+        """The shared memory of what is brought, then of each stage."""
 
     def write(self) -> None:
         """Writes the kernel."""
@@ -90,12 +94,36 @@ class _Tiles(Nest):
         e, way = self.e, self.way
         axes = zip(self.begin, way.tile, (self.down, self.across), strict=True)
         self.end = [e.op("min", e.op("+", first, i64(n)), e.op("+", a.lo, a.n)) for first, n, a in axes]
-        self.inside = self._inside()
+        self.inside = TRUE if way.free else self._inside()
+        self._alloc()
+        for s, memory in zip(way.brought, self.memories, strict=False):
+            bring(self, s, memory)
+        if way.brought:
+            e.raw(form.Commit())
+            e.raw(form.Await(0))
+            e.raw(form.Barrier())
         for k, s in enumerate(way.stages):
             self._stage(k, s)
             e.raw(form.Barrier())
-        rows, columns = (1, 1) if way.alone else way.run
-        self._runs(len(way.stages), way.tile, self.begin, (rows, columns), "", self._result, self._result_edge)
+            if way.free and any(s.asked):
+                answer(self, s, self.memories[len(way.brought) + k])
+        run = (1, 1) if way.alone else way.run
+        if way.free:
+            self._free_runs(len(way.stages), way.tile, self.begin, run, "", self._result)
+        else:
+            self._runs(len(way.stages), way.tile, self.begin, run, "", self._result, self._result_edge)
+
+    def _alloc(self) -> None:
+        e, tensors = self.e, self.lo.op.tensors
+        sizes, chosen = self.way.slots(lambda t: tensors[t].dtype)
+        names: dict[int, str] = {}
+        for s, slot in zip((*self.way.brought, *self.way.stages), chosen, strict=True):
+            if slot not in names:
+                names[slot] = e.memory(s.tensor.rsplit(".", 1)[-1])
+                dtype, n = sizes[slot]
+                e.raw(form.Alloc(names[slot], dtype, i64(n), True))
+                self.shared[names[slot]] = dtype
+        self.memories = tuple(names[slot] for slot in chosen)
 
     # --------------------------------------------------------------------------------------------------------------- inside
 
@@ -110,17 +138,26 @@ class _Tiles(Nest):
                 if role in (DOWN, ACROSS):
                     a = 0 if role == DOWN else 1
                     start = e.op("-", e.op("-", self.begin[a], i64(s.low[a])), low(self.lo, t, k))
-                    conds += self._between(start, s.size(way.tile)[a], extent(self.lo, t, k))
-        for ask in way.asks:
+                    conds += self.between(start, s.size(way.tile)[a], extent(self.lo, t, k))
+        return self._all([*conds, *self._asked(way.asks)])
+
+    def _asked(self, asks: Iterable[Ask]) -> list[Atom]:
+        """Whether no border of these is asked for in the tile."""
+        e, way, conds = self.e, self.way, []
+        for ask in asks:
             a = 0 if ask.along == DOWN else 1
             t = self.lo.op.tensors[ask.tensor]
             stage = way.stages[ask.stage] if ask.stage < len(way.stages) else None
             before, size = (stage.low[a], stage.size(way.tile)[a]) if stage is not None else (0, way.tile[a])
             start = e.op("-", e.op("+", self.begin[a], i64(ask.low - before)), low(self.lo, t, ask.k))
-            conds += self._between(start, size + ask.high - ask.low, extent(self.lo, t, ask.k))
-        return e.all_of(list({key_of(c): c for c in conds}.values()))
+            conds += self.between(start, size + ask.high - ask.low, extent(self.lo, t, ask.k))
+        return conds
 
-    def _between(self, start: Atom, size: int, n: Atom) -> list[Atom]:
+    def _all(self, conds: list[Atom]) -> Atom:
+        return self.e.all_of(list({key_of(c): c for c in conds}.values()))
+
+    def between(self, start: Atom, size: int, n: Atom) -> list[Atom]:
+        """Whether a stretch lies in an axis."""
         e = self.e
         return [e.op(">=", start, i64(0)), e.op("<=", e.op("+", start, i64(size)), n)]
 
@@ -147,14 +184,10 @@ class _Tiles(Nest):
 
     # --------------------------------------------------------------------------------------------------------------- stages
 
-    def _stage(self, number: int, s: Stage) -> None:
-        e, way, t = self.e, self.way, self.lo.op.tensors[s.tensor]
-        rows, columns = s.size(way.tile)
-        pitch = s.pitch(way.tile)
-        memory = e.memory(t.name.rsplit(".", 1)[-1])
-        e.raw(form.Alloc(memory, t.dtype, i64(rows * pitch), True))
-        self.shared[memory] = t.dtype
-        begin = (e.op("-", self.begin[0], i64(s.low[0])), e.op("-", self.begin[1], i64(s.low[1])))
+    def place(self, s: Stage, memory: str) -> Callable[[tuple[Atom, ...]], tuple[str, Atom]]:
+        """Where the element at a place is in shared memory."""
+        e, t, pitch = self.e, self.lo.op.tensors[s.tensor], s.pitch(self.way.tile)
+        begin = self.corner(s)
 
         def place(at: tuple[Atom, ...]) -> tuple[str, Atom]:
             total, inner = i64(0), i64(0)
@@ -171,13 +204,28 @@ class _Tiles(Nest):
                 rest = e.op("+", rest, e.op("*", e.op("-", at[k], low(self.lo, t, k)), i64(step)))
             return memory, e.op("+", out, rest)
 
+        return place
+
+    def corner(self, s: Stage) -> tuple[Atom, Atom]:
+        """The first row and column of a stage."""
+        return self.e.op("-", self.begin[0], i64(s.low[0])), self.e.op("-", self.begin[1], i64(s.low[1]))
+
+    def _stage(self, number: int, s: Stage) -> None:
+        e, way, t = self.e, self.way, self.lo.op.tensors[s.tensor]
+        memory = self.memories[len(way.brought) + number]
+        place = self.place(s, memory)
+
         def one(row: Atom, column: Atom) -> None:
             for at in self._places(t, s, row, column):
                 value = e.convert(self._value(t, s, at), t.dtype.compute)
                 name, index = place(at)
                 e.raw(form.Store(name, index, value, t.dtype))
 
-        self._runs(number, (rows, columns), begin, (1, 1) if s.alone else way.run, memory, one, lambda run: self._edge(t, s, run, one))
+        run = (1, 1) if s.alone else way.run
+        if way.free:
+            self._free_runs(number, s.size(way.tile), self.corner(s), run, memory, one)
+        else:
+            self._runs(number, s.size(way.tile), self.corner(s), run, memory, one, lambda run: self._edge(t, s, run, one))
         self.lo.staged[t.name] = place
 
     def _places(self, t: Tensor, s: Stage, row: Atom, column: Atom) -> Iterator[tuple[Atom, ...]]:
@@ -192,7 +240,7 @@ class _Tiles(Nest):
         lo, e = self.lo, self.e
         places, outs = list(at), []
         for k, role in enumerate(s.axes):
-            border = t.border[k] if s.asked[k] else None
+            border = t.border[k] if s.asked[k] and not self.way.free else None
             if role not in (DOWN, ACROSS) or border is None:
                 continue
             first, n = low(lo, t, k), extent(lo, t, k)
@@ -227,13 +275,18 @@ class _Tiles(Nest):
 
     # --------------------------------------------------------------------------------------------------------------- result
 
-    def _result(self, row: Atom, column: Atom) -> None:
+    def _places_of(self, row: Atom, column: Atom) -> Iterator[list[Atom]]:
+        """The places of the result at a row and a column."""
         sizes = [int(n.value) for k in self.way.whole if isinstance(n := self.axes[k].n, form.Const)]
         for some in product(*map(range, sizes)):
             at = {**self.fixed, **{k: self.e.op("+", self.axes[k].lo, i64(i)) for k, i in zip(self.way.whole, some, strict=True)}, self.way.across: column}
             if self.way.down >= 0:
                 at[self.way.down] = row
-            self.element([at[k] for k in range(len(self.axes))])
+            yield [at[k] for k in range(len(self.axes))]
+
+    def _result(self, row: Atom, column: Atom) -> None:
+        for at in self._places_of(row, column):
+            self.element(at)
 
     def _result_edge(self, run: _Run) -> None:
         e = self.e
@@ -258,6 +311,51 @@ class _Tiles(Nest):
                 plain, _ = self._written_out(stage, here, writes, one, False)
                 block = (form.If(fine, block, plain),)
             e.raw(form.If(self.inside, block, tuple(out.stmts)))
+
+    def _free_runs(self, stage: int, size: tuple[int, int], begin: tuple[Atom, Atom], run: tuple[int, int], writes: str,
+                   one: Callable[[Atom, Atom], None]) -> None:
+        """The same where places outside do no harm: only the result must not be stored there."""
+        e, way = self.e, self.way
+        final = stage == len(way.stages)
+        asks = [a for a in way.asks if a.stage == stage]
+        near = self._all(self._asked(asks))
+        rows, columns = size[0] // run[0], size[1] // run[1]
+        with self.team.loop("t", i64(0), i64(rows * columns), nonempty=True) as q:
+            row, column = e.op("quot", q, i64(columns)), e.op("rest", q, i64(columns))
+            here = _Run(e.op("+", begin[0], e.op("*", row, i64(run[0]))), e.op("+", begin[1], e.op("*", column, i64(run[1]))), *run)
+            block, fine = self._written_out(stage, here, writes, one, True)
+            if fine is not TRUE:
+                plain, _ = self._written_out(stage, here, writes, one, False)
+                block = (form.If(fine, block, plain),)
+            cond = near
+            if final:
+                cond = e.all_of([*([near] if near is not TRUE else []),
+                                 *(e.op("<=", e.op("+", here.first[a], i64(run[a])), self.end[a]) for a in (0, 1))])
+            if isinstance(cond, form.Const):
+                for s in block:
+                    e.raw(s)
+                return
+            with e.frame("lazy") as out:
+                if not final:
+                    for i, j in product(*map(range, run)):
+                        one(e.op("+", here.first[0], i64(i)), e.op("+", here.first[1], i64(j)))
+                elif way.ends_free:
+                    self._some(here)
+                else:
+                    self._result_edge(here)
+            e.raw(form.If(cond, block, tuple(out.stmts)))
+
+    def _some(self, run: _Run) -> None:
+        """All places of a run of the result, of which those are stored that there are."""
+        e, piece = self.e, self.jobs[0][1]
+        places = [(e.op("+", run.first[0], i64(i)), e.op("+", run.first[1], i64(j))) for i, j in product(*map(range, run.size))]
+        for row, column in places:
+            for at in self._places_of(row, column):
+                # What the places share is computed once, before it is asked which there are.
+                self.lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))
+        for row, column in places:
+            with e.when(e.all_of([e.op("<", row, self.end[0]), e.op("<", column, self.end[1])])):
+                self._result(row, column)
 
     def _written_out(self, stage: int, run: _Run, writes: str, one: Callable[[Atom, Atom], None], tensors: bool) -> tuple[form.Block, Atom]:
         """A run that is inside, and what has to hold so that its neighbours move together."""
