@@ -4,7 +4,8 @@ Works on machines without a GPU; `executable.py` runs what is made here.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NoReturn
@@ -16,13 +17,16 @@ from pipelink_ir.backends.cuda.target_facts import CUDA, HIP, TargetFacts
 from pipelink_ir.backends.cuda.user_kernel import UserKernel, compile_user, user_kernel
 from pipelink_ir.backends.loops.form import Program
 from pipelink_ir.backends.planning import shared_buffers
+from pipelink_ir.ir import environment
 from pipelink_ir.ir.diagnostics import ProgramError, UsageError, internal_error
 from pipelink_ir.ir.nodes import Module, Node, Operator, Pipeline
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.aliasing.layout import overwritten
 
-GROUP = 32
+GROUP = 4
 """Kernels that are compiled as one text: enough to share its cost, few enough that several threads have work."""
+
+Lowered = tuple[Program, Operator]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,53 +42,57 @@ class OperatorCode:
 
 
 class PipelineCode:
-    """What a pipeline calls, for one architecture. Nothing is compiled before it is asked for."""
+    """What a pipeline calls, for one architecture. Nothing is compiled before it is asked for; with `ahead` each text is as soon as it is there: other threads
+    compile while this one writes the next."""
 
-    def __init__(self, pipeline: Pipeline, operators: Sequence[Operator], arch: Arch, alone: bool = False) -> None:
+    def __init__(self, pipeline: Pipeline, operators: Sequence[Operator], arch: Arch, alone: bool = False, ahead: bool = False) -> None:
         self.pipeline, self.arch = pipeline, arch
         self._over = overwritten(pipeline)
-        self._programs: list[tuple[Program, Operator]] = []
         self.users: dict[str, UserKernel] = {}
+        self._groups: list[list[Lowered]] = []
+        self._units: list[UnitCode] = []
+        self._begun: list[Future[list[nvrtc.Binary]]] | None = [] if ahead and nvrtc.available() else None
+        own: list[Operator] = []
         for op in operators:
             if op.kernel is not None and op.kernel.language == "cuda" and not alone:
                 self.users[op.name] = user_kernel(op)
             else:
-                self._programs.append((lowered(op, arch), op))
+                own.append(op)
+        with ThreadPoolExecutor(max(1, environment.num_threads()), thread_name_prefix="nvrtc") as pool:
+            for group in _groups((lowered(op, arch), op) for op in own):
+                self._groups.append(group)
+                if self._begun is not None:
+                    self._units.append(emit_unit(group, aliased=self._aliased(group)))
+                    self._begun.append(pool.submit(compile_units, self._units[-1:], arch))
 
-    @cached_property
+    @property
+    def _programs(self) -> list[Lowered]:
+        return [item for group in self._groups for item in group]
+
+    @property
     def units(self) -> tuple[UnitCode, ...]:
         """The texts, each of some operators."""
-        return tuple(emit_unit(group, aliased=self._aliased) for group in self._groups())
+        self._units += [emit_unit(group, aliased=self._aliased(group)) for group in self._groups[len(self._units):]]
+        return tuple(self._units)
 
-    @cached_property
-    def _aliased(self) -> dict[str, frozenset[str]]:
+    def _aliased(self, group: Sequence[Lowered]) -> dict[str, frozenset[str]]:
         """By program the buffers that may lie where another one lies."""
-        return {p.name: frozenset(shared_buffers(p, self._over[op.name])) for p, op in self._programs if op.name in self._over}
-
-    def _groups(self) -> Iterator[list[tuple[Program, Operator]]]:
-        group: list[tuple[Program, Operator]] = []
-        size = 0
-        for item in self._programs:
-            if group and size + len(item[0].kernels) > GROUP:
-                yield group
-                group, size = [], 0
-            group.append(item)
-            size += len(item[0].kernels)
-        if group:
-            yield group
+        return {p.name: frozenset(shared_buffers(p, self._over[op.name])) for p, op in group if op.name in self._over}
 
     @cached_property
     def operators(self) -> dict[str, OperatorCode]:
         """Every operator by name."""
         out = {name: OperatorCode(user.op, None, (), -1, user) for name, user in self.users.items()}
-        for number, (group, unit) in enumerate(zip(self._groups(), self.units, strict=True)):
+        for number, (group, unit) in enumerate(zip(self._groups, self.units, strict=True)):
             for (program, op), kernels in zip(group, unit.programs, strict=True):
                 out[op.name] = OperatorCode(op, program, kernels, number)
         return out
 
     def binaries(self, wide: bool = False) -> list[nvrtc.Binary]:
         """All units compiled, with indices of 32 or of 64 bits."""
-        return compile_units(self.units, self.arch, wide)
+        if wide or self._begun is None:
+            return compile_units(self.units, self.arch, wide)
+        return [binary for begun in self._begun for binary in begun.result()]
 
     def user_binary(self, name: str) -> nvrtc.Binary:
         """The file of a user's kernel compiled."""
@@ -94,7 +102,7 @@ class PipelineCode:
 
     def whole(self, facts: TargetFacts) -> UnitCode:
         """All emitted kernels as one text."""
-        return emit_unit(self._programs, facts, aliased=self._aliased)
+        return emit_unit(self._programs, facts, aliased=self._aliased(self._programs))
 
     @property
     def artifacts(self) -> dict[str, Callable[[], str | bytes]]:
@@ -148,6 +156,20 @@ class PipelineCode:
         return "\n".join([*lines, ""])
 
 
+def _groups(programs: Iterable[Lowered]) -> Iterator[list[Lowered]]:
+    """What is compiled together."""
+    group: list[Lowered] = []
+    size = 0
+    for item in programs:
+        if group and size + len(item[0].kernels) > GROUP:
+            yield group
+            group, size = [], 0
+        group.append(item)
+        size += len(item[0].kernels)
+    if group:
+        yield group
+
+
 def lowered(op: Operator, arch: Arch | None = None) -> Program:
     """An operator in the loop form for a GPU: for any, if it is not said for which."""
     from pipelink_ir.backends.loops.gpu.build import build_gpu
@@ -158,14 +180,15 @@ def lowered(op: Operator, arch: Arch | None = None) -> Program:
     return build_gpu(typed_operator(replace(op, params=params) if names else op), arch)
 
 
-def compile_pipeline(module: Module, pipeline_name: str, arch: Arch) -> PipelineCode:
-    """What a pipeline calls. The module has been through `resolve`, `infer-types`, `flatten` and `simplify`."""
+def compile_pipeline(module: Module, pipeline_name: str, arch: Arch, ahead: bool = False) -> PipelineCode:
+    """What a pipeline calls; with `ahead` its texts are compiled as they come. The module has been through `resolve`, `infer-types`, `flatten` and
+    `simplify`."""
     pipeline = next((p for p in module.pipelines if p.name == pipeline_name), None)
     if pipeline is None:
         internal_error(f"the module has no pipeline '@{pipeline_name}'")
     operators = {o.name: o for o in module.operators}
     called = dict.fromkeys(node.op for node in pipeline.nodes if isinstance(node, Node))
-    return PipelineCode(pipeline, [operators[name] for name in called], arch)
+    return PipelineCode(pipeline, [operators[name] for name in called], arch, ahead=ahead)
 
 
 def compile_units(units: Sequence[UnitCode], arch: Arch, wide: bool = False, quick: bool = False) -> list[nvrtc.Binary]:

@@ -60,7 +60,7 @@ def load(module: Module, pipeline_name: str, options: Mapping[str, Any] | None =
     options = options or {}
     chosen = options.get("driver") or driver()
     device = pick(int(options.get("device") or 0), chosen.devices())
-    code = compile_pipeline(module, pipeline_name, arch_of(module, chosen.facts(device).sm))
+    code = compile_pipeline(module, pipeline_name, arch_of(module, chosen.facts(device).sm), ahead=True)
     return CudaExecutable(code, chosen, device, options.get("graphs"))
 
 

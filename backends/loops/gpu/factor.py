@@ -60,7 +60,7 @@ class Factor:
         """Brings a tile from line `first` and term `begin` on, to its place in the ring."""
         cond = self._whole()
         if cond is None:
-            self._each_element(first, begin, slot)
+            self._each_element(first, begin, slot, True)
             return
         e = self.e
         with e.when(cond):
@@ -135,24 +135,35 @@ class Factor:
 
     # ------------------------------------------------------------------------------------------------------------ any element
 
-    def _each_element(self, first: Atom, begin: Atom, slot: Atom) -> None:
+    def _each_element(self, first: Atom, begin: Atom, slot: Atom, alone: bool = False) -> None:
+        """Element by element. `alone`: this is the only way, so it is worth being written out."""
+        e, threads, depth = self.e, self.tiling.threads, self.tiling.depth
+        # Neighbouring threads read what lies side by side.
+        inner, outer = (depth, self.lines) if self.along else (self.lines, depth)
+        if alone and threads % inner == 0 and outer % (threads // inner) == 0:
+            # A thread has one place along the inner axis, so what is made of that is computed once.
+            with self.nest.team.loop("t", i64(0), i64(threads), nonempty=True) as t:
+                fast, at = e.op("rest", t, i64(inner)), e.op("quot", t, i64(inner))
+                with e.loop("r", i64(0), i64(outer // (threads // inner)), nonempty=True, unroll=True) as r:
+                    self._element(first, begin, slot, e.op("+", at, e.op("*", r, i64(threads // inner))), fast)
+            return
+        with self.nest.team.loop("s", i64(0), i64(self.lines * depth), nonempty=True) as s:
+            self._element(first, begin, slot, e.op("quot", s, i64(inner)), e.op("rest", s, i64(inner)))
+
+    def _element(self, first: Atom, begin: Atom, slot: Atom, outer: Atom, fast: Atom) -> None:
         nest, lo, e, dtype = self.nest, self.lo, self.e, self.dtype
         zero = must(0, dtype.compute)
-        with nest.team.loop("s", i64(0), i64(self.lines * self.tiling.depth), nonempty=True) as s:
-            # Neighbouring threads read what lies side by side.
-            inner = self.tiling.depth if self.along else self.lines
-            outer, fast = e.op("quot", s, i64(inner)), e.op("rest", s, i64(inner))
-            line, d = (outer, fast) if self.along else (fast, outer)
-            row, term = e.op("+", first, line), e.op("+", begin, d)
-            inside = e.op("and", e.op("<", row, self.side.total), e.op("<", term, nest.depth.total))
+        line, d = (outer, fast) if self.along else (fast, outer)
+        row, term = e.op("+", first, line), e.op("+", begin, d)
+        inside = e.op("and", e.op("<", row, self.side.total), e.op("<", term, nest.depth.total))
 
-            def value() -> Atom:
-                env = self.env(row, term)
-                passes = TRUE if nest.x.where is None else lo.value(nest.x.where, env)
-                return e.branch(passes, lambda: e.convert(lo.value(self.expr, env), dtype.compute), lambda: zero, dtype.compute)
+        def value() -> Atom:
+            env = self.env(row, term)
+            passes = TRUE if nest.x.where is None else lo.value(nest.x.where, env)
+            return e.branch(passes, lambda: e.convert(lo.value(self.expr, env), dtype.compute), lambda: zero, dtype.compute)
 
-            out = e.branch(inside, value, lambda: zero, dtype.compute)
-            e.raw(form.Store(self.memory, self.place(slot, line, d), out, dtype))
+        out = e.branch(inside, value, lambda: zero, dtype.compute)
+        e.raw(form.Store(self.memory, self.place(slot, line, d), out, dtype))
 
     def env(self, row: Atom, term: Atom) -> Env:
         """What the indices of the factor are."""
