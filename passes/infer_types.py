@@ -106,6 +106,8 @@ class _Inference:
         self.used: dict[str, Operator] = {}
         self.calls: dict[tuple[object, ...], _Call] = {}
         self.failed: set[tuple[str, Binding]] = set()
+        self.taken: dict[str, int] = {}
+        """The last number of an operator's specialisations."""
         self.faulty: set[str] = set()
         self.frames = 0
 
@@ -354,9 +356,9 @@ class _Inference:
         if found is not None or (op.name, binding) in self.failed:
             return found
         if binding == Binding():
-            new = op
+            new, k = op, 0
         else:
-            k = 1
+            k = self.taken.get(op.name, 0) + 1
             while f"{op.name}.{k}" in self.operators or f"{op.name}.{k}" in self.used:
                 k += 1
             new = specialise(op, binding, f"{op.name}.{k}")
@@ -378,6 +380,8 @@ class _Inference:
                 return None
         self.special[op.name, binding] = new
         self.used[new.name] = new
+        if new is not op:
+            self.taken[op.name] = k
         return new
 
     # ------------------------------------------------------------------------------------------------------------- graphs

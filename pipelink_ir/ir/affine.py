@@ -1,7 +1,7 @@
 """Canonical integer expressions: what users, printed modules and comparisons of shapes see of the polynomials in `ir/polynomial.py`."""
 from __future__ import annotations
 
-from pipelink_ir.ir.nodes import Expr
+from pipelink_ir.ir.nodes import Expr, IntLit, Name
 from pipelink_ir.ir.polynomial import render
 from pipelink_ir.ir.system import System
 
@@ -11,6 +11,8 @@ REPEATS = 3
 
 def normal(expr: Expr) -> Expr:
     """The canonical form of an integer expression, the same for all that are equal as polynomials; anything else is returned as it is."""
+    if isinstance(expr, Name) or (isinstance(expr, IntLit) and expr.value >= 0):
+        return expr
     try:
         form = _once(expr)
         for _ in range(REPEATS):
