@@ -1,8 +1,6 @@
 """What a kernel looks like at the end: no statement without effect, and values that are used once in sight stand where they are used."""
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from pipelink_ir.backends.loops import form
 
 DEPTH = 40
@@ -32,16 +30,31 @@ def parts(x: form.Expr) -> tuple[form.Expr, ...]:
     return ()
 
 
-def refs(x: form.Expr) -> Iterator[str]:
+def refs(x: form.Expr) -> list[str]:
     """Names in an expression, and memory that it loads from, whose names are spelled `%x` here."""
+    out: list[str] = []
+    _refs(x, out)
+    return out
+
+
+def _refs(x: form.Expr, out: list[str]) -> None:
     if isinstance(x, form.Ref):
-        yield x.name
-    if isinstance(x, form.Load | form.Aligned):
-        yield "%" + x.buffer
-    if isinstance(x, form.Thread):
-        yield THREAD
-    for p in parts(x):
-        yield from refs(p)
+        out.append(x.name)
+    elif isinstance(x, form.Op):
+        for a in x.args:
+            _refs(a, out)
+    elif isinstance(x, form.Const):
+        pass
+    elif isinstance(x, form.Load):
+        out.append("%" + x.buffer)
+        _refs(x.index, out)
+    elif isinstance(x, form.Aligned):
+        out.append("%" + x.buffer)
+    elif isinstance(x, form.Thread):
+        out.append(THREAD)
+    else:
+        for p in parts(x):
+            _refs(p, out)
 
 
 def exprs(s: form.Stmt) -> tuple[form.Expr, ...]:
