@@ -15,6 +15,7 @@ from pipelink_ir.passes.scheduling.counts import count, names, ranges_of
 from pipelink_ir.passes.scheduling.cuts import USUAL, Cut, cut_of
 from pipelink_ir.passes.scheduling.risks import fails, risky
 from pipelink_ir.passes.scheduling.shape import last_of, long_reductions, reads_of, sized
+from pipelink_ir.passes.scheduling.windows import window_of
 
 NARROW = 16
 """A matrix with fewer rows or columns than this, if that is known, is no matrix."""
@@ -53,6 +54,9 @@ def tiled_product_of(op: TypedOperator, local: Callable[[str], bool], piece: Pie
         return None
     rows, columns, batch = (_places(piece, axes) for axes in (p.rows, p.columns, p.batch))
     if rows is not None and rows < NARROW and (batch != 1 or rows >= MANY or not _side_by_side(op, local, p)):
+        return None
+    if rows is not None and rows < NARROW and window_of(op, local, piece, chosen) is not None:
+        # A stencil: neighbours share what they read.
         return None
     terms = [count(r) for r in ranges_of(p.reduce)]
     return replace(p, cut=cut_of(rows, columns, batch, prod(n for n in terms if n is not None) if None not in terms else None))
