@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
-from pipelink_ir.ir.nodes import Apply, Const, Expr, Items, Operator, Scoped, Setting
+from pipelink_ir.ir.dtypes import DTYPES
+from pipelink_ir.ir.nodes import Apply, Const, Expr, Items, Operator, Reduce, Scoped, Setting
 from pipelink_ir.ir.targets import TOOLCHAINS, arch_help, requirements
 from pipelink_ir.ir.walk import names_in, walk
 from pipelink_ir.passes.contracts.batch import check_batch
@@ -31,6 +32,7 @@ def check_declaration(op: Operator, operators: Mapping[str, Operator], report: R
     for d in op.downgrades:
         check_downgrade(op, d, operators, report)
     _check_fast_math(op, report)
+    _check_tf32(op, report)
 
 
 def _declared(op: Operator) -> Note:
@@ -88,6 +90,21 @@ def _check_fast_math(op: Operator, report: Report) -> None:
                 report.warning("attribute", e.span, f"'{name}' stands in an operator with 'fast_math = true'", [Note("it says so here", found.setting.span)],
                                "drop 'fast_math', or keep NaN and infinities out; the test itself still works")
                 return
+
+
+def _check_tf32(op: Operator, report: Report) -> None:
+    """`accuracy = tf32` speaks of products of f32, and asks for nothing anywhere else."""
+    found = contracts.setting(op, "compile", "accuracy")
+    if found is None or not contracts.tf32(op):
+        return
+    products = [x for item in (op.compute.body if op.compute is not None else ()) for x in walk(item.value)
+                if isinstance(x, Reduce) and x.kind == "sum" and isinstance(x.body, Apply) and x.body.fn == "*"]
+    if not products:
+        report.error("attribute", found.setting.span, "'accuracy = tf32' speaks of sums of products, and there is none here", [_declared(op)],
+                     "write it into the operator that has the product" if op.graph is not None else "leave it out")
+    elif "f32" not in (dtypes := {o.type.dtype for o in op.operands}) and dtypes <= frozenset(DTYPES):
+        report.error("attribute", found.setting.span, f"'accuracy = tf32' speaks of f32, and no operand is: {', '.join(sorted(dtypes))}", [_declared(op)],
+                     "leave it out: tensor cores take these as they are")
 
 
 _CHECKS = {

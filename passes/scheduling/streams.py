@@ -16,7 +16,7 @@ from pipelink_ir.ir.nodes import Expr, IntLit, Name, Range
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.passes.scheduling.counts import count, known, ranges_of
-from pipelink_ir.passes.scheduling.tensor_cores import HALVES, TensorCores, plain_read, tensor_cores_of
+from pipelink_ir.passes.scheduling.tensor_cores import BYTES, HALVES, TensorCores, plain_read, tensor_cores_of
 
 ROWS, COLUMNS = 128, 192
 """The tile of a team."""
@@ -65,7 +65,7 @@ def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor,
     if arch is None or (arch.sm, arch.suffix) != (90, "a"):
         return None
     found = tensor_cores_of(op, local, piece, chosen, arch)
-    if found is None or found.product.reduce.where is not None or piece.holes or not _large(piece, found):
+    if found is None or found.left.name not in (*HALVES, *BYTES) or found.product.reduce.where is not None or piece.holes or not _large(piece, found):
         return None
     if not _even(tensor, piece):
         return None

@@ -1,7 +1,8 @@
 """Which products of matrices tensor cores compute, and in tiles of what size.
 
-Tensor cores multiply what memory holds: two matrices of f16, or two of bf16, whose products are exact and are added up in f32; or bytes, whose products are
-added up in i32. So the factors of a product must be of such a dtype, or be made of operands of one dtype: then they may be rounded to it (language.md,
+Tensor cores multiply what memory holds: two matrices of f16, or two of bf16, or of f8 of any kinds, whose products are exact and are added up in f32; or bytes,
+whose products are added up in i32. f8 becomes f16 on the way where there is no instruction for it, which changes nothing. Under `accuracy = tf32` factors of
+f32 are rounded to tf32. So the factors of a product must be of such a dtype, or be made of operands of one dtype: then they may be rounded to it (language.md,
 "Accuracy"), unless the operator asks for `accuracy = exact`. Everything else stays with the ordinary kernel of a product; `why_not` says why.
 """
 from __future__ import annotations
@@ -11,7 +12,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from pipelink_ir.ir.dtypes import DTYPES, DType
+from pipelink_ir.ir import contracts
+from pipelink_ir.ir.dtypes import DTYPES, F16, F32, DType
 from pipelink_ir.ir.nodes import Apply, Cast, Expr, FloatLit, IntLit, Name, Read, Reduce
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, TypedOperator
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 HALVES = ("f16", "bf16")
 BYTES = ("i8", "u8")
+EIGHTHS = ("f8e4m3", "f8e5m2")
+EIGHTHS_FROM = 89
+"""The first architecture with an instruction for f8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,12 @@ class TensorCores:
         """The instruction that does the work."""
         return f"mma.sync m16n8k{32 // self.left.bytes}"
 
+    @property
+    def factors(self) -> str:
+        """What the factors are held as."""
+        names = ["tf32" if d is F32 else d.name for d in (self.left, self.right)]
+        return names[0] if names[0] == names[1] else " and ".join(names)
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -66,6 +77,8 @@ class Cut:
 
 LARGE = Cut((2, 2), (4, 8))
 """128 x 128: four warps, each with 128 sums a thread."""
+NARROW = Cut((2, 2), (4, 4))
+"""128 x 64 for f8, which sm_90 makes f16 of in registers: it needs more of them."""
 SMALL = Cut((2, 2), (2, 4))
 """64 x 64, where large ones would leave processors without work."""
 FEW = 256
@@ -78,26 +91,51 @@ def tensor_cores_of(op: TypedOperator, local: Callable[[str], bool], piece: Piec
     product = product_of(op, local, piece, chosen)
     if product is None or why_not(op, local, product, arch) is not None:
         return None
-    left, right = _carrier(op, local, product.left), _carrier(op, local, product.right)
-    assert left is not None
-    assert right is not None
+    carriers = _carriers(op, local, product, arch)
+    assert not isinstance(carriers, str)
+    left, right = carriers
     cut = _cut(piece, product)
+    cut = NARROW if cut is LARGE and left.name in EIGHTHS else cut
     stages = 2 if arch is not None and arch.sm < 80 else 3
     return TensorCores(product, left, right, cut.warps, cut.tiles, cut.bytes // left.bytes, stages)
 
 
 def why_not(op: TypedOperator, local: Callable[[str], bool], product: Product, arch: Arch | None = None) -> str | None:
     """Why tensor cores do not compute a product; None if they do."""
-    left, right = (_carrier(op, local, f) for f in (product.left, product.right))
-    if left is None or right is None:
-        return "its factors are not made of operands of f16, of bf16, or plain operands of one byte"
-    if left is not right and not (left.name in BYTES and right.name in BYTES):
-        return f"one factor is made of {left}, the other of {right}"
-    if left.name in HALVES and op.exact:
+    carriers = _carriers(op, local, product, arch)
+    if isinstance(carriers, str):
+        return carriers
+    left, _ = carriers
+    if left.is_float and op.exact:
         return "'accuracy = exact' asks for sums as they are written"
     if arch is not None and arch.kind == "cuda" and (arch.sm < 75 or (arch.sm < 80 and left.name != "f16")):
-        return f"{arch} has no tensor cores for {left}"
+        return f"{arch} has no tensor cores for {'tf32' if left is F32 else left}"
     return None
+
+
+def _carriers(op: TypedOperator, local: Callable[[str], bool], product: Product, arch: Arch | None) -> tuple[DType, DType] | str:
+    """The dtypes in which both factors are held in shared memory; why there are none."""
+    left, right = (_carrier(op, local, f) for f in (product.left, product.right))
+    if left is None or right is None:
+        asked = contracts.tf32(op.op)
+        if asked and all(_single(op, local, f) for f in (product.left, product.right)):
+            return F32, F32
+        kinds = "of f32, of f16, of bf16" if asked else "of f16, of bf16"
+        return f"its factors are not made of operands {kinds}, or plain operands of one byte"
+    if left.name in EIGHTHS and right.name in EIGHTHS:
+        return (left, right) if arch is None or arch.sm == 0 or arch.sm >= EIGHTHS_FROM else (F16, F16)
+    for wide, narrow in ((left, right), (right, left)):
+        if wide.name in HALVES and narrow.name in EIGHTHS:
+            return wide, wide
+    if left is not right and not (left.name in BYTES and right.name in BYTES):
+        return (F32, F32) if contracts.tf32(op.op) and left.is_float and right.is_float else f"one factor is made of {left}, the other of {right}"
+    return left, right
+
+
+def _single(op: TypedOperator, local: Callable[[str], bool], factor: Expr) -> bool:
+    """Whether a factor is arithmetic on floats of at most 32 bits."""
+    found = leaves_of(op, local, factor)
+    return found is not None and found <= frozenset(("f32", *HALVES, *EIGHTHS)) and factor.dtype is F32
 
 
 def _cut(piece: Piece, product: Product) -> Cut:
@@ -116,7 +154,7 @@ def _cut(piece: Piece, product: Product) -> Cut:
 def _carrier(op: TypedOperator, local: Callable[[str], bool], factor: Expr) -> DType | None:
     """The dtype in which a factor is held in shared memory."""
     plain = plain_read(factor)
-    if plain is not None and not local(plain.tensor) and op.tensors[plain.tensor].dtype.name in BYTES:
+    if plain is not None and not local(plain.tensor) and op.tensors[plain.tensor].dtype.name in (*BYTES, *EIGHTHS):
         return op.tensors[plain.tensor].dtype
     found = _Leaves(op, local).of(factor)
     return DTYPES[next(iter(found))] if found is not None and len(found) == 1 and found <= frozenset(HALVES) else None

@@ -15,7 +15,7 @@ from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
 from pipelink_ir.passes.scheduling.kernels import KernelPlan, kernels_of
 from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.streams import Streamed
-from pipelink_ir.passes.scheduling.tensor_cores import TensorCores, why_not
+from pipelink_ir.passes.scheduling.tensor_cores import BYTES, HALVES, TensorCores, why_not
 
 Said = tuple[str, str]
 """A kind of entry, and its text."""
@@ -70,7 +70,7 @@ def _kernels(op: Operator, arch: Arch) -> Iterator[Said]:
             yield "other", (f"'%{k.jobs[0][0].name}' is a product on tensor cores, wgmma of {k.way.dtype}, its factors streamed by the copy engine; "
                             f"where memory or sizes are not fit for that, {k.way.otherwise.instruction}")
         elif isinstance(k.way, TensorCores) and k.way.unless is None:
-            yield "other", f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.left}{_better(arch)}"
+            yield "other", f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.factors}{_better(arch, k.way)}"
         elif isinstance(k.way, Product):
             yield "declined", f"tensor cores do not compute the product '%{k.jobs[0][0].name}': {why_not(typed, plan.local, k.way, known) or 'it has too few rows'}"
 
@@ -85,8 +85,8 @@ def _attentions(kernels: Iterable[KernelPlan]) -> dict[str, str]:
     return out
 
 
-def _better(arch: Arch) -> str:
-    return "; for sm_90a there may be a faster kernel" if arch.sm in (0, 90) else ""
+def _better(arch: Arch, way: TensorCores) -> str:
+    return "; for sm_90a there may be a faster kernel" if arch.sm in (0, 90) and way.left.name in (*HALVES, *BYTES) else ""
 
 
 def _is_product(x: object) -> bool:

@@ -23,7 +23,8 @@ KEYS: dict[str, dict[str, str]] = {
         "empty": "`zero` or `nan`: the value of a reduction over nothing"},
     "compile": {
         "arch": "CUDA architectures", "features": "device features", "library": "libraries that may take over", "toolchain": "`nvrtc`, `nvcc`, `hiprtc`",
-        "fast_math": "approximate functions, reassociation, flushing", "accuracy": "`exact`: correctly rounded `/` and `sqrt`, no contraction",
+        "fast_math": "approximate functions, reassociation, flushing",
+        "accuracy": "`exact`: correctly rounded `/` and `sqrt`, no contraction; `tf32`: factors of products of f32 may be rounded to tf32",
         "edges": "`free`: edges may keep more than their dtype", "block": "threads a block",
     },
     "schedule": {
@@ -100,6 +101,12 @@ def exact(op: Operator) -> bool:
     return found is not None and word(found.setting.value) == "exact"
 
 
+def tf32(op: Operator) -> bool:
+    """Whether factors of products of f32 may be rounded to tf32."""
+    found = setting(op, "compile", "accuracy")
+    return found is not None and word(found.setting.value) == "tf32"
+
+
 def fast_math(op: Operator) -> bool:
     found = setting(op, "compile", "fast_math")
     return found is not None and word(found.setting.value) == "true"
@@ -148,7 +155,7 @@ def _name_of(s: Section) -> str:
 
 _WORDS = {("schedule", "place"): ("inline", "register", "shared", "row", "buffer"), ("schedule", "target"): ("cpu", "cuda"),
           ("memory", "padding"): ("same", "valid"), ("memory", "contiguity"): ("dense", "rows", "any"), ("semantic", "empty"): ("zero", "nan"),
-          ("compile", "accuracy"): ("exact",), ("compile", "edges"): ("free",), ("compile", "fast_math"): ("true", "false"),
+          ("compile", "accuracy"): ("exact", "tf32"), ("compile", "edges"): ("free",), ("compile", "fast_math"): ("true", "false"),
           ("memory", "cross_device"): ("true", "false"), ("execution", "async"): ("true", "false"), ("execution", "event_sync"): ("true", "false"),
           ("execution", "deterministic"): ("true", "false"), ("semantic", "finite"): ("true", "false")}
 _FIELD_OF_KEY = {"padding": "padding", "contiguity": "contiguity", "cross_device": "cross_device", "finite": "finite", "border": "border"}

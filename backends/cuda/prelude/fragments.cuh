@@ -66,17 +66,20 @@ template <bool TURNED> PL_DEVICE void load_matrices(u32 (&out)[4], const void* r
 }
 
 // Adds to 4 of 16 x 8 sums: rows `lane / 4` and 8 below, columns `2 * (lane % 4)` and 1 right of it.
-#if !PIPELINK_PTX || __CUDA_ARCH__ < 800
+#if !PIPELINK_PTX || __CUDA_ARCH__ < 890
 // Element `n` of 8 bytes.
 template <typename T> struct Elements {
   static PL_MEMBER T of(u64 word, int n) { return T(word >> (8 * n)); }
 };
-template <typename Rule> struct Elements<Narrow<Rule, u16>> {
-  static PL_MEMBER Narrow<Rule, u16> of(u64 word, int n) {
-    Narrow<Rule, u16> out;
-    out.pattern = u16(word >> (16 * n));
+template <typename Rule, typename Bits> struct Elements<Narrow<Rule, Bits>> {
+  static PL_MEMBER Narrow<Rule, Bits> of(u64 word, int n) {
+    Narrow<Rule, Bits> out;
+    out.pattern = Bits(word >> (8 * int(sizeof(Bits)) * n));
     return out;
   }
+};
+template <> struct Elements<float> {
+  static PL_MEMBER float of(u64 word, int n) { return from_bits(u32(word >> (32 * n))); }
 };
 #if PIPELINK_PTX
 #define PL_TAKE(value, from) __shfl_sync(0xffffffffu, value, from)
@@ -108,6 +111,23 @@ template <typename A, typename B, typename S> PL_RARE void mma_plain(S* sums, co
 }
 #endif
 
+// A factor of f32 is rounded to the 10 bits that tensor cores take of it, halves away from zero; others are what they are.
+template <typename T> struct Ready {
+  static PL_MEMBER void words(u32 (&)[4]) {}
+};
+template <> struct Ready<float> {
+  static PL_MEMBER void words(u32 (&all)[4]) {
+    PL_UNROLL
+    for (int n = 0; n < 4; n++) {
+#if PIPELINK_PTX && __CUDA_ARCH__ >= 800
+      asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(all[n]) : "f"(from_bits(all[n])));
+#else
+      if ((all[n] & 0x7f800000u) != 0x7f800000u) all[n] = (all[n] + 0x1000u) & ~0x1fffu;
+#endif
+    }
+  }
+};
+
 #define PL_MMA(A, B, S, letter, name) \
   PL_DEVICE void mma(A, B, S* sums, const u32* a, const u32* b) { \
     asm volatile("mma.sync.aligned." name " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
@@ -117,12 +137,19 @@ template <typename A, typename B, typename S> PL_RARE void mma_plain(S* sums, co
 #if PIPELINK_PTX && __CUDA_ARCH__ >= 800
 PL_MMA(f16, f16, float, "f", "m16n8k16.row.col.f32.f16.f16.f32")
 PL_MMA(bf16, bf16, float, "f", "m16n8k16.row.col.f32.bf16.bf16.f32")
+PL_MMA(float, float, float, "f", "m16n8k8.row.col.f32.tf32.tf32.f32")
 PL_MMA(i8, i8, int, "r", "m16n8k32.row.col.s32.s8.s8.s32")
 PL_MMA(i8, u8, int, "r", "m16n8k32.row.col.s32.s8.u8.s32")
 PL_MMA(u8, i8, int, "r", "m16n8k32.row.col.s32.u8.s8.s32")
 PL_MMA(u8, u8, int, "r", "m16n8k32.row.col.s32.u8.u8.s32")
-#else
-#if PIPELINK_PTX
+#endif
+#if PIPELINK_PTX && __CUDA_ARCH__ >= 890
+PL_MMA(f8e4m3, f8e4m3, float, "f", "m16n8k32.row.col.f32.e4m3.e4m3.f32")
+PL_MMA(f8e4m3, f8e5m2, float, "f", "m16n8k32.row.col.f32.e4m3.e5m2.f32")
+PL_MMA(f8e5m2, f8e4m3, float, "f", "m16n8k32.row.col.f32.e5m2.e4m3.f32")
+PL_MMA(f8e5m2, f8e5m2, float, "f", "m16n8k32.row.col.f32.e5m2.e5m2.f32")
+#endif
+#if PIPELINK_PTX && __CUDA_ARCH__ < 800
 // Half as many terms at a time.
 PL_DEVICE void mma(f16, f16, float* sums, const u32* a, const u32* b) {
   PL_UNROLL
@@ -132,6 +159,7 @@ PL_DEVICE void mma(f16, f16, float* sums, const u32* a, const u32* b) {
   }
 }
 #endif
+#if !PIPELINK_PTX || __CUDA_ARCH__ < 890
 template <typename A, typename B, typename S> PL_DEVICE void mma(A, B, S* sums, const u32* a, const u32* b) { mma_plain<A, B>(sums, a, b); }
 #endif
 
@@ -159,9 +187,15 @@ template <typename A, typename B, typename S, int WARPS_M, int WARPS_N, int M, i
     for (int k = 0; k < DEPTH; k += step) {
       u32 a[M][4], b[N / 2][4];
       PL_UNROLL
-      for (int i = 0; i < M; i++) load_matrices<!ALONG_A>(a[i], a_at + (ALONG_A ? 16 * i * PITCH_A + k : k * PITCH_A + 16 * i));
+      for (int i = 0; i < M; i++) {
+        load_matrices<!ALONG_A>(a[i], a_at + (ALONG_A ? 16 * i * PITCH_A + k : k * PITCH_A + 16 * i));
+        Ready<A>::words(a[i]);
+      }
       PL_UNROLL
-      for (int j = 0; j < N / 2; j++) load_matrices<!ALONG_B>(b[j], b_at + (ALONG_B ? 16 * j * PITCH_B + k : k * PITCH_B + 16 * j));
+      for (int j = 0; j < N / 2; j++) {
+        load_matrices<!ALONG_B>(b[j], b_at + (ALONG_B ? 16 * j * PITCH_B + k : k * PITCH_B + 16 * j));
+        Ready<B>::words(b[j]);
+      }
       PL_UNROLL
       for (int i = 0; i < M; i++) {
         PL_UNROLL

@@ -12,9 +12,9 @@
     }
 
 A factor that is read as it lies in memory is copied 16 bytes at a time where its lines begin at multiples of 16 bytes, which is asked at run time; bytes
-whose terms are not neighbours are turned in squares of four by four; any other factor is computed element by element on the way to shared memory, rounded to
-its dtype. What lies outside of the matrices is zero. Lines in shared memory are 16 bytes longer than they need be, so that eight neighbouring ones lie in
-different banks.
+and f32 whose terms are not neighbours are turned in squares of four by four; any other factor is computed element by element on the way to shared memory,
+rounded to its dtype. What lies outside of the matrices is zero. Lines in shared memory are 16 bytes longer than they need be, so that eight neighbouring ones
+lie in different banks.
 """
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from pipelink_ir.passes.scheduling.tensor_cores import TensorCores, plain_read
 GROUP = 8
 """Rows of tiles that neighbouring blocks go through together: what they read stays in the cache."""
 QUAD = 4
-"""Bytes side by side that are read at once where terms are not neighbours."""
+"""Elements side by side that are read at once where terms are not neighbours and cannot be turned on the way to registers."""
 SLACK = 8
 """Elements by which rows of sums in shared memory are longer than they need be."""
 
@@ -59,7 +59,7 @@ class _Factor:
         self.nest, self.lo, self.e, self.expr, self.dtype, self.axes, self.side = nest, nest.lo, nest.e, expr, dtype, axes, side
         way = nest.way
         self.across_memory = not nest.along_terms(expr)
-        self.along = dtype.bytes == 1 or not self.across_memory
+        self.along = dtype.bytes != 2 or not self.across_memory
         self.lines, self.depth = lines, way.depth
         self.pitch = (way.depth if self.along else lines) + 16 // dtype.bytes
         self.size = self.pitch * (lines if self.along else way.depth)
@@ -167,7 +167,10 @@ class _Factor:
                     e.raw(form.Move(own, i64(QUAD * k), lo.buffer(t), address(lo, t, tuple(lo.index(i, env) for i in read.indices)), QUAD))
             for n in range(QUAD):
                 for k in range(QUAD):
-                    e.raw(form.Store(turned, i64(QUAD * n + k), form.Load(own, i64(QUAD * k + n), dtype, dtype.compute), dtype))
+                    if dtype.is_float:
+                        e.raw(form.Move(turned, i64(QUAD * n + k), own, i64(QUAD * k + n), 1))
+                    else:
+                        e.raw(form.Store(turned, i64(QUAD * n + k), form.Load(own, i64(QUAD * k + n), dtype, dtype.compute), dtype))
                 e.raw(form.Move(self.name, self.place(slot, e.op("+", line, i64(n)), d), turned, i64(QUAD * n), QUAD))
 
     # ------------------------------------------------------------------------------------------------------------ any element

@@ -16,14 +16,20 @@ from pipelink_ir.backends.cuda.emulate.library import EmulationFault, Text, comp
 from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.grammar import parse
 from pipelink_ir.ir.targets import Arch, parse_arch
+from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.scheduling import streams
+from pipelink_ir.passes.scheduling.costs import Plan
+from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
+from pipelink_ir.passes.scheduling.kernels import kernels_of
+from pipelink_ir.passes.scheduling.tensor_cores import TensorCores
 from pipelink_ir.runtime.compile import read
 from tests.emulated import lowered
 
 RNG = np.random.default_rng(23)
 HOPPER = Arch("cuda", 90, "a")
-NAMES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8, "u8": np.uint8}
+NAMES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "i8": np.int8, "u8": np.uint8, "f32": np.float32,
+         "f8e4m3": ml_dtypes.float8_e4m3fn, "f8e5m2": ml_dtypes.float8_e5m2}
 Array = np.ndarray[Any, Any]
 
 
@@ -70,6 +76,75 @@ def test_odd_sizes(shape: tuple[int, int, int]) -> None:
     x, w = array("f16", m, k), array("f16", k, n)
     got = run(text_of("MxKxf16", "KxNxf16", "MxNxf32", "%y[i, j] = sum[k < K](%x[i, k] * %w[k, j])"), x=x, w=w)
     close(got, x.astype(np.float64) @ w.astype(np.float64), 1e-6)
+
+
+@pytest.mark.parametrize(("left", "right", "arch"), [("f8e4m3", "f8e4m3", "sm_75"), ("f8e4m3", "f8e5m2", "sm_89"), ("f8e5m2", "f8e4m3", "sm_86"),
+                                                     ("f8e5m2", "f8e5m2", "sm_90"), ("f8e4m3", "f16", "sm_75"), ("bf16", "f8e5m2", "sm_89")])
+@pytest.mark.parametrize(("x", "w"), [("ik", "kj"), ("ki", "jk")])
+def test_products_of_f8(left: str, right: str, arch: str, x: str, w: str) -> None:
+    sizes = {"i": ("M", 70), "j": ("N", 72), "k": ("K", 72)}
+    a, b = array(left, *(sizes[c][1] for c in x)), array(right, *(sizes[c][1] for c in w))
+    first, second = ("x".join(sizes[c][0] for c in names) for names in (x, w))
+    text = text_of(f"{first}x{left}", f"{second}x{right}", "MxNxf32", f"%y[i, j] = sum[k < K](%x[{', '.join(x)}] * %w[{', '.join(w)}])")
+    native = arch in ("sm_89", "sm_90") and left[:2] == right[:2]
+    assert carriers(text, arch) == ((left, right) if native else ("bf16" if left == "bf16" else "f16",) * 2)
+    close(run(text, parse_arch(arch), x=a, w=b), np.einsum(f"{x},{w}->ij", a.astype(np.float64), b.astype(np.float64)), 1e-6)
+
+
+def test_f8_that_is_no_number_or_infinite() -> None:
+    x, w = array("f8e5m2", 33, 40), array("f8e4m3", 40, 24)
+    x[3, 5], w[7, 2], x[11, 0] = np.nan, np.nan, -np.inf
+    want = x.astype(np.float64) @ w.astype(np.float64)
+    assert np.isinf(want[11]).any()
+    for arch in ("sm_80", "sm_90"):
+        close(run(text_of("MxKxf8e5m2", "KxNxf8e4m3", "MxNxf32", "%y[i, j] = sum[k < K](%x[i, k] * %w[k, j])"), parse_arch(arch), x=x, w=w), want, 1e-5)
+
+
+def carriers(text: str, arch: str | None = None) -> tuple[str, str]:
+    """How the factors of the only product are held."""
+    ways = [k.way for k in kernels_of(*planned(text), None if arch is None else parse_arch(arch))]
+    assert len(ways) == 1
+    assert isinstance(ways[0], TensorCores)
+    return ways[0].left.name, ways[0].right.name
+
+
+def planned(text: str) -> tuple[TypedOperator, Plan]:
+    module = lowered(read(text))
+    assert module is not None
+    op = typed_operator(module.operators[0])
+    return op, gpu_plan(op, ())
+
+
+def tf32_of(x: Array) -> Array:
+    """f32 with 10 bits of fraction, halves away from zero."""
+    bits = x.view(np.uint32)
+    return np.where(np.isfinite(x), ((bits + np.uint32(0x1000)) & np.uint32(0xffffe000)).view(np.float32), x)
+
+
+@pytest.mark.parametrize(("x", "w"), [("ik", "kj"), ("ki", "jk")])
+@pytest.mark.parametrize("shape", [(130, 72, 136), (33, 41, 23)])
+def test_tf32_on_request(x: str, w: str, shape: tuple[int, int, int]) -> None:
+    sizes = dict(zip("ikj", zip("MKN", shape, strict=True), strict=True))
+    a, b = array("f32", *(sizes[c][1] for c in x)), array("f32", *(sizes[c][1] for c in w))
+    first, second = ("x".join(sizes[c][0] for c in names) for names in (x, w))
+    text = text_of(f"{first}xf32", f"{second}xf32", "MxNxf32", f"%y[i, j] = sum[k < K](%x[{', '.join(x)}] * %w[{', '.join(w)}])")
+    asked = text.replace("compute", "compile { accuracy = tf32 } compute", 1)
+    assert carriers(asked) == ("f32", "f32")
+    got = run(asked, x=a, w=b)
+    close(got, np.einsum(f"{x},{w}->ij", tf32_of(a).astype(np.float64), tf32_of(b).astype(np.float64)), 2e-6)
+    want = np.einsum(f"{x},{w}->ij", a.astype(np.float64), b.astype(np.float64))
+    close(got, want, 1e-3)
+    assert np.abs(got - want).max() > 1e-4  # it was tf32
+    assert not any(isinstance(k.way, TensorCores) for k in kernels_of(*planned(text)))  # without being asked it is f32
+    assert not any(isinstance(k.way, TensorCores) for k in kernels_of(*planned(asked), parse_arch("sm_75")))
+
+
+def test_tf32_of_what_is_computed_and_of_halves() -> None:
+    x, w = array("f32", 40, 24), array("f16", 24, 32)
+    text = text_of("MxKxf32", "KxNxf16", "MxNxf32", "%y[i, j] = sum[k < K](max(%x[i, k], 0) * %w[k, j])").replace(
+        "compute", "compile { accuracy = tf32 } compute", 1)
+    assert carriers(text) == ("f32", "f32")
+    close(run(text, x=x, w=w), tf32_of(np.maximum(x, 0)).astype(np.float64) @ w.astype(np.float64), 2e-6)
 
 
 def test_small_products_of_known_size_have_small_tiles() -> None:
@@ -186,10 +261,14 @@ def test_copies_arrive_when_they_are_waited_for(between: str, why: str | None) -
 
 @pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
 @pytest.mark.parametrize(("dtype", "arch"), [("f16", "sm_75"), ("f16", "sm_80"), ("bf16", "sm_86"), ("i8", "sm_89"), ("f16", "sm_90"), ("f16", "sm_90a"),
-                                             ("bf16", "sm_90a"), ("i8", "sm_90a"), ("bf16", "sm_100"), ("f16", "sm_120"), ("bf16", "sm_75")])
+                                             ("bf16", "sm_90a"), ("i8", "sm_90a"), ("bf16", "sm_100"), ("f16", "sm_120"), ("bf16", "sm_75"),
+                                             *((d, f"sm_{n}") for d in ("f8e4m3", "f8e5m2", "tf32") for n in (75, 80, 89, "90a", 100, 120))])
 def test_nvrtc_takes_them_without_spills(dtype: str, arch: str) -> None:
     out = "i32" if dtype == "i8" else "f32"
-    text = f"op @mm(%x: tensor<MxKx{dtype}>, %w: tensor<KxNx{dtype}>) -> (%y: tensor<MxNx{out}>) {{ compute {{ %y[i, j] = sum[k < K](%x[i, k] * %w[k, j]) }} }}"
+    streams_there = arch == "sm_90a" and dtype in ("f16", "bf16", "i8")
+    on_cores = arch != "sm_75" or dtype in ("f16", "f8e4m3", "f8e5m2")
+    dtype, more = ("f32", "compile { accuracy = tf32 } ") if dtype == "tf32" else (dtype, "")
+    text = f"op @mm(%x: tensor<MxKx{dtype}>, %w: tensor<KxNx{dtype}>) -> (%y: tensor<MxNx{out}>) {{ {more}compute {{ %y[i, j] = sum[k < K](%x[i, k] * %w[k, j]) }} }}"
     op = parse(text, "test.plir").operators[0]
     target = parse_arch(arch)
     assert target is not None
@@ -197,5 +276,5 @@ def test_nvrtc_takes_them_without_spills(dtype: str, arch: str) -> None:
     binary = nvrtc.compile_source(nvrtc.Source(code.text, "kernels.cu"), target)
     assert [u.spill_stores for u in binary.usage.values()] == [0] * len(code.kernels)
     assert "serialized" not in binary.log
-    for word, there in (("mma.sync", arch != "sm_75" or dtype == "f16"), ("cp.async.c", arch != "sm_75"), ("wgmma", arch == "sm_90a")):
+    for word, there in (("mma.sync", on_cores), ("cp.async.c", arch != "sm_75"), ("wgmma", streams_there)):
         assert (word in binary.ptx) == there, word

@@ -27,10 +27,32 @@ def told(folder: Path, dtype: str, listed: str, target: str) -> list[str]:
 @pytest.mark.parametrize(("dtype", "target", "parts"), [
     ("f16", "sm_90a", ["other: ", "wgmma of f16", "mma.sync m16n8k16"]), ("f16", "sm_90", ["other: ", "mma.sync m16n8k16 of f16", "for sm_90a"]),
     ("bf16", "sm_80", ["other: ", "mma.sync m16n8k16 of bf16"]), ("bf16", "sm_75", ["declined: ", "sm_75 has no tensor cores for bf16"]),
-    ("f32", "sm_90a", ["declined: ", "not made of operands of f16"])])
+    ("f32", "sm_90a", ["declined: ", "not made of operands of f16"]), ("f8e4m3", "sm_89", ["other: ", "mma.sync m16n8k32 of f8e4m3"]),
+    ("f8e5m2", "sm_80", ["other: ", "mma.sync m16n8k16 of f16"]), ("f8e4m3", "sm_90a", ["other: ", "mma.sync m16n8k32 of f8e4m3"])])
 def test_the_kernel_and_why(tmp_path: Path, dtype: str, target: str, parts: list[str]) -> None:
     (entry,) = told(tmp_path, dtype, "", target)
     assert all(part in entry for part in parts)
+
+
+@pytest.mark.parametrize(("target", "parts"), [("sm_80", ["other: ", "mma.sync m16n8k8 of tf32"]), ("sm_90a", ["other: ", "mma.sync m16n8k8 of tf32"]),
+                                               ("sm_75", ["declined: ", "sm_75 has no tensor cores for tf32"])])
+def test_tf32_that_is_asked_for(tmp_path: Path, target: str, parts: list[str]) -> None:
+    (entry,) = told(tmp_path, "f32", "accuracy = tf32", target)
+    assert all(part in entry for part in parts)
+
+
+@pytest.mark.parametrize(("program", "message"), [
+    (PROGRAM.replace("DT", "f16"), "speaks of f32, and no operand is: f16"),
+    ("op @twice(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { compile { LISTED } compute { %y[i] = 2 * %x[i] } }\n"
+     "pipeline @p(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { %y = @twice(%x) }", "speaks of sums of products, and there is none here")])
+def test_tf32_where_there_is_nothing_to_round(tmp_path: Path, program: str, message: str) -> None:
+    path = tmp_path / "product.plir"
+    path.write_text(program.replace("LISTED", "accuracy = tf32"))
+    with pytest.raises(ProgramError) as caught:
+        pl.compile(str(path), target="sm_80")
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == "PL2101"
+    assert message in diagnostic.message
 
 
 @pytest.mark.parametrize("target", ["cpu", "reference"])
