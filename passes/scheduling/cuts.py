@@ -7,11 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PROCESSORS = 132
-"""Processors of the GPU that is reckoned with."""
-CLOCKS = 1700.0
-"""Clock cycles of a microsecond."""
-
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -47,21 +42,31 @@ class Cut:
 
 USUAL = Cut(64, 64, (4, 4), 16)
 """Where nothing is known."""
-CUTS = (
-    Cut(128, 128, (8, 8), 16),
-    USUAL,
-    Cut(64, 32, (4, 4), 32, 2),
-    Cut(32, 64, (4, 4), 32, 2),
-    Cut(64, 16, (4, 4), 32, 2),
-    Cut(32, 32, (4, 4), 64, 4),
-    Cut(32, 16, (4, 4), 64, 8),
-    Cut(16, 32, (4, 4), 64, 8),
-    Cut(16, 16, (4, 4), 64, 16),
-    Cut(8, 16, (4, 4), 128, 32),
-    Cut(8, 8, (4, 4), 256, 64),
-)
-FEW = Cut(1, 16, (1, 4), 256, 64)
+FEW = Cut(1, 16, (1, 4), 256, 64, 3)
 """For rows that are too few for a matrix."""
+LEAST = Cut(8, 16, (4, 4), 128, 16)
+"""Where even small tiles leave processors without work."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A cut, and what a product must be for it: so many blocks, and so many columns and terms at most."""
+
+    cut: Cut
+    blocks: int
+    columns: int | None = None
+    terms: int | None = None
+
+
+_RULES = (
+    _Rule(Cut(64, 16, (4, 4), 32, 2), 132, columns=16),
+    _Rule(Cut(64, 32, (4, 4), 16), 132, terms=16),
+    _Rule(Cut(64, 64, (8, 4), 32, 2), 192),
+    _Rule(Cut(32, 32, (4, 4), 32, 4, 3), 64),
+    _Rule(Cut(16, 32, (4, 4), 64, 8, 3), 64),
+    _Rule(Cut(16, 16, (4, 4), 64, 16, 3), 48),
+)
+"""The first that fits is taken. Measured on an H200, 132 processors, for products of 49 to 12544 rows (`docs/decisions/small-products.md`)."""
 
 
 def cut_of(rows: int | None, columns: int | None, batch: int | None, terms: int | None) -> Cut:
@@ -70,20 +75,12 @@ def cut_of(rows: int | None, columns: int | None, batch: int | None, terms: int 
         return FEW
     if rows is None or columns is None or batch is None or terms is None:
         return USUAL
-    return min(CUTS, key=lambda c: _time(c, rows, columns, batch, terms))
+    for rule in _RULES:
+        c = rule.cut
+        if -(-rows // c.rows) * -(-columns // c.columns) * batch >= rule.blocks and _most(columns, rule.columns) and _most(terms, rule.terms):
+            return c
+    return LEAST
 
 
-def _time(c: Cut, rows: int, columns: int, batch: int, terms: int) -> float:
-    """About how many microseconds a cut takes."""
-    blocks = -(-rows // c.rows) * -(-columns // c.columns) * batch
-    # Registers and shared memory let a processor have so many blocks at once.
-    together = max(1, min(1024 // c.threads, 8))
-    full = -(-blocks // (PROCESSORS * together))
-    at_once = min(together, -(-blocks // PROCESSORS))
-    steps = -(-terms // c.depth)
-    padded = steps * c.depth
-    adding = c.rows * c.columns * padded / 128 * (1.5 if c.side == (4, 4) else 1.15)
-    loading = (c.rows + c.columns) * padded * 4 / 48
-    # A step of one block waits for memory and for its threads, which other blocks fill.
-    waiting = 900 + steps * 250 + c.groups * 12
-    return full * max(at_once * max(adding, loading), waiting) / CLOCKS
+def _most(n: int, most: int | None) -> bool:
+    return most is None or n <= most
