@@ -11,6 +11,7 @@ After:     schedule { target = cuda, derived = [], %m { place = shared }, %e { p
 A place is `inline` (evaluated where it is read; `register` is another word for it), `shared` (so, once for all threads of a block; `at` a result: the tile of
 it that a block computes, and its rims, for stencils), `row` (a row at a time, `at` a loop of its reader) or `buffer` (as a whole in memory). `beside = %a`
 computes a definition in the kernel of `%a`, `beside = none` in one of its own.
+A schedule that was found by measuring (`tuned` names the files, `docs/tuning.md`) goes before the heuristics and behind what is written.
 `map` is the kind of the kernels that compute a stored definition, a list if they differ: `grid`, `block(n)` with the axes that have a block each, and the
 kinds of `scheduling/kernels.py`. What is written stays and is followed; a backend completes what is missing by the same rules. None of it changes a result.
 
@@ -28,6 +29,7 @@ from pipelink_ir.ir.walk import deep
 from pipelink_ir.passes.manager import register_pass
 from pipelink_ir.passes.scheduling.asked import TARGETS, section_of
 from pipelink_ir.passes.scheduling.printed import Scheduled, scheduled
+from pipelink_ir.passes.scheduling.tuning import Tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,12 @@ class Options:
 
     device: str = "cuda"
     """`cpu` or `cuda`."""
+    tuned: tuple[str, ...] = ()
+    """Files of tuned schedules."""
+    tuned_shared: tuple[str, ...] = ()
+    """Such files that many programs share."""
+    arch: str = ""
+    """What tuned schedules have to be for: `sm_90a`, `cpu`, `cuda-emulated`."""
 
 
 @register_pass("schedule", "the place of every definition, what runs side by side, the kind of every kernel", Options, typed=True)
@@ -43,12 +51,18 @@ def schedule(module: Module, options: Options, report: Report) -> Module:
     """Write every operator's schedule; see the page above."""
     if options.device not in TARGETS:
         raise UsageError(f"schedule: 'device' is one of {', '.join(TARGETS)}, not '{options.device}'")
+    tuning = Tuning.of(module, options.device, options.arch, options.tuned, options.tuned_shared)
     with deep():
-        done = {o.name: scheduled(o, options.device) for o in module.operators if o.compute is not None and o.kernel is None}
+        done = {o.name: tuning.scheduled(o) if tuning is not None else scheduled(o, options.device)
+                for o in module.operators if o.compute is not None and o.kernel is None}
     for s in done.values():
         _report(s, options.device, report)
-    declined = {name: _declined(s) for name, s in done.items() if any(o.declined for o in s.objections)}
-    items = tuple(done[i.name].op if isinstance(i, Operator) and i.name in done else _noted(i, declined) if isinstance(i, Pipeline) else i
+    said = {name: _declined(s) for name, s in done.items() if any(o.declined for o in s.objections)}
+    more = None
+    if tuning is not None:
+        said = {**said, **{name: f"{said[name]}; {text}" if name in said else text for name, text in tuning.told.items()}}
+        more = tuning.unused()
+    items = tuple(done[i.name].op if isinstance(i, Operator) and i.name in done else _noted(i, said, more) if isinstance(i, Pipeline) else i
                   for i in module.items)
     return module if all(a is b for a, b in zip(items, module.items, strict=True)) else replace(module, items=items)
 
@@ -64,8 +78,13 @@ def _declined(s: Scheduled) -> str:
     return "; ".join(f"declined: {o.why}, for '%{o.tensor}'" for o in s.objections if o.declined)
 
 
-def _noted(p: Pipeline, declined: dict[str, str]) -> Pipeline:
-    """The pipeline with a reason at each node whose operator's schedule is not followed in full."""
-    nodes = tuple(replace(n, reason=f"{n.reason}; {declined[n.op]}" if n.reason else declined[n.op])
-                  if isinstance(n, Node) and n.op in declined and declined[n.op] not in (n.reason or "") else n for n in p.nodes)
-    return p if all(a is b for a, b in zip(nodes, p.nodes, strict=True)) else replace(p, nodes=nodes)
+def _noted(p: Pipeline, said: dict[str, str], first: str | None) -> Pipeline:
+    """The pipeline with a reason at each node of whose operator something is to be said, and at its first node."""
+    nodes = []
+    for n in p.nodes:
+        for text in (said.get(n.op), first) if isinstance(n, Node) else ():
+            if text is not None and isinstance(n, Node) and text not in (n.reason or ""):
+                n = replace(n, reason=f"{n.reason}; {text}" if n.reason else text)
+        first = None if isinstance(n, Node) else first
+        nodes.append(n)
+    return p if all(a is b for a, b in zip(nodes, p.nodes, strict=True)) else replace(p, nodes=tuple(nodes))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.cli import console
 from pipelink_ir.cli.pass_options import add_pass_options, settings, steps_of, watch
+from pipelink_ir.cli.tune_options import add_tune_options, check_tune, sizes_of, tune_now, tuned_steps
 from pipelink_ir.ir.diagnostics import UsageError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("table", "json"), default="table", help="a table for people or JSON (default table)")
     parser.add_argument("--pipeline", metavar="NAME", help="the pipeline meant, where a file has several")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a value for an attribute of the pipeline")
+    add_tune_options(parser)
     add_pass_options(parser)
 
 
@@ -52,7 +54,8 @@ def _execute(args: argparse.Namespace, project: Project) -> int:
         raise UsageError("--runs is 1 or more")
     if args.seed < 0:
         raise UsageError("--seed is 0 or more")
-    sizes, files = _sizes(args.size), Inputs(args.inputs, settings(args.one_in, "--in"))
+    check_tune(args)
+    sizes, files = sizes_of(args.size), Inputs(args.inputs, settings(args.one_in, "--in"))
     compiled = _compile(args, project)
     console.report(compiled.diagnostics)
     known = {name for o in compiled.inputs for d in o.type.dims for name in _names(d)}
@@ -62,6 +65,8 @@ def _execute(args: argparse.Namespace, project: Project) -> int:
     arrays, origins = files.read(compiled)
     arrays = made_inputs(compiled, arrays, sizes, args.seed)
     compiled.check(arrays, origins)
+    if args.tune:
+        compiled = _compile(args, project, arrays)
     found = measure(compiled, arrays, args.runs)
     if args.format == "json":
         print(json.dumps(found.as_json(), indent=1, default=str))
@@ -70,7 +75,8 @@ def _execute(args: argparse.Namespace, project: Project) -> int:
     return 0
 
 
-def _compile(args: argparse.Namespace, project: Project) -> Compiled:
+def _compile(args: argparse.Namespace, project: Project, tuned_on: dict[str, Any] | None = None) -> Compiled:
+    """The program compiled. With `tuned_on`, schedules are measured on these arrays before."""
     from pipelink_ir.runtime.compile import Settings, compile_module
     from pipelink_ir.runtime.sources import read_program
     from pipelink_ir.runtime.targets import best_target, parse_target
@@ -82,9 +88,12 @@ def _compile(args: argparse.Namespace, project: Project) -> Compiled:
     steps, looking = steps_of(args, target), watch(args)
     module = read_program(args.file)
     steps = project.steps(steps, checked=bool(args.target or module.targets))
+    chosen = Settings(project.copies or "refuse", project=project)
+    if tuned_on is not None:
+        tune_now(args, module, target, settings(args.set, "--set"), steps, chosen, tuned_on, {})
+    steps = tuned_steps(args, steps, target, module)
     try:
-        return compile_module(module, target, args.pipeline, settings(args.set, "--set"), steps=steps, hooks=looking.hooks,
-                              settings=Settings(project.copies or "refuse", project=project))
+        return compile_module(module, target, args.pipeline, settings(args.set, "--set"), steps=steps, hooks=looking.hooks, settings=chosen)
     finally:
         looking.finish()
 
@@ -92,21 +101,6 @@ def _compile(args: argparse.Namespace, project: Project) -> Compiled:
 def _names(dim: Any) -> set[str]:
     from pipelink_ir.ir.walk import names_in
     return names_in(dim)
-
-
-def _sizes(texts: list[str]) -> dict[str, int]:
-    """`H=1080,W=1920`."""
-    out: dict[str, int] = {}
-    for part in (p.strip() for text in texts for p in text.split(",")):
-        name, equals, value = part.partition("=")
-        if not equals or not name or not value.isascii() or not value.isdigit():
-            raise UsageError(f"--size takes NAME=N, with a number that is not negative, not '{part}'")
-        if name in out:
-            raise UsageError(f"--size: '{name}' is given twice")
-        if len(value) > 19 or int(value) >= 1 << 63:
-            raise UsageError(f"--size: {value} is too large for '{name}'; a size is below 2**63")
-        out[name] = int(value)
-    return out
 
 
 def show(found: Measured) -> None:

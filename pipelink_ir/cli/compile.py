@@ -14,6 +14,7 @@ from pipelink_ir.cli import console
 from pipelink_ir.cli.crash import crash_file
 from pipelink_ir.cli.ledger_options import add_ledger_options, denied, explain
 from pipelink_ir.cli.pass_options import Watch, add_pass_options, dump_backend, settings, steps_of, watch
+from pipelink_ir.cli.tune_options import add_tune_options, check_tune, sizes_of, tune_now, tuned_steps
 from pipelink_ir.ir.diagnostics import Report, UsageError, did_you_mean
 from pipelink_ir.ir.source import NOWHERE
 
@@ -45,7 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pipeline", metavar="NAME", help="the pipeline meant, where a file has several")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a value for an attribute of the pipeline")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what is done and how long it took")
+    parser.add_argument("--size", metavar="NAME=N", action="append", default=[],
+                        help="with --tune: sizes of the arrays that schedules are measured on, 'H=1080,W=1920'")
     add_ledger_options(parser)
+    add_tune_options(parser)
     add_pass_options(parser)
     parser.add_argument("--help-passes", metavar="NAME", nargs="?", const="", help="list the passes, or explain one, and exit")
 
@@ -67,6 +71,7 @@ def execute(args: argparse.Namespace) -> int:
         print(_pipeline_text(steps))
         return 0
     _check(args, target, emit)
+    check_tune(args)
     with project.environment():
         return _compile(args, target, emit, steps, project)
 
@@ -111,6 +116,10 @@ def _compile(args: argparse.Namespace, target: Target, emit: str, steps: tuple[S
     module = read_program(args.file)
     steps = project.steps(steps, checked=bool(args.target or module.targets))
     values = settings(args.set, "--set")
+    if args.tune:
+        from pipelink_ir.runtime.compile import Settings
+        tune_now(args, module, target, values, steps, Settings(project.copies or "refuse", project=project), {}, sizes_of(args.size))
+    steps = tuned_steps(args, steps, target, module)
     if values:
         module = with_attributes(module, pick_pipeline(module, args.pipeline), values)
     if emit in BACKEND_TEXTS:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pipelink_ir.ir.diagnostics import Diagnostic, InternalError
 
 _USAGE_CODES = ("PL9101", "PL9201")
-_PROJECT = "PL9102"
+_FILES = ("PL9102", "PL9103")
 COMMAND = "<command>"
 """The place of what is about the command itself."""
 
@@ -74,6 +74,6 @@ def _about_command(d: Diagnostic) -> bool:
 def status(diagnostics: Iterable[Diagnostic]) -> int:
     """2 where the command or a file is at fault, else 1 where the program is, else 0."""
     errors = [d for d in diagnostics if d.severity == "error"]
-    if any(d.code in (*_USAGE_CODES, _PROJECT) or _about_command(d) for d in errors):
+    if any(d.code in (*_USAGE_CODES, *_FILES) or _about_command(d) for d in errors):
         return 2
     return 1 if errors else 0

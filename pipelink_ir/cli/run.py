@@ -23,6 +23,7 @@ from pipelink_ir.cli import console
 from pipelink_ir.cli.crash import crash_file
 from pipelink_ir.cli.ledger_options import add_ledger_options, denied, explain
 from pipelink_ir.cli.pass_options import Watch, add_pass_options, dump_backend, settings, steps_of, watch
+from pipelink_ir.cli.tune_options import add_tune_options, check_tune, tune_now, tuned_steps
 from pipelink_ir.ir.diagnostics import UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a value for an attribute of the pipeline")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what was done and how long it took")
     add_ledger_options(parser)
+    add_tune_options(parser)
     add_pass_options(parser)
 
 
@@ -61,15 +63,19 @@ def _execute(args: argparse.Namespace, project: Project) -> int:
     from pipelink_ir.runtime.sources import STDIN_PATHS
     from pipelink_ir.runtime.transfer import Inputs, Outputs
     inputs, outputs = Inputs(args.inputs, settings(args.one_in, "--in")), Outputs(args.outputs, settings(args.one_out, "--out"))
+    check_tune(args)
     if sum(path in STDIN_PATHS for path in (args.file, *inputs.paths)) > 1:
         raise UsageError("standard input is asked for twice")
     outputs.check_paths([args.file, *inputs.paths])
     clock = Clock()
     compiled, looking = _compile(args, clock, project)
-    console.report(compiled.diagnostics)
     # What the arrays get wrong is told before the backend begins, which takes longer.
     outputs.check(compiled)
     arrays, origins = inputs.read(compiled)
+    if args.tune:
+        compiled.check(arrays, origins, args.copies)
+        compiled, looking = _compile(args, clock, project, arrays)
+    console.report(compiled.diagnostics)
     bound = compiled.check(arrays, origins, args.copies)
     clock.lap("arrays")
     with crash_file(compiled.module, _again(args)):
@@ -102,7 +108,8 @@ class Clock:
         self.times[what], self._last = 1000 * (now - self._last), now
 
 
-def _compile(args: argparse.Namespace, clock: Clock, project: Project) -> tuple[Compiled, Watch]:
+def _compile(args: argparse.Namespace, clock: Clock, project: Project, tuned_on: dict[str, Any] | None = None) -> tuple[Compiled, Watch]:
+    """The program compiled. With `tuned_on`, schedules are measured on these arrays before."""
     from pipelink_ir.runtime.compile import Settings, compile_module
     from pipelink_ir.runtime.sources import read_program
     from pipelink_ir.runtime.targets import best_target, parse_target
@@ -117,6 +124,10 @@ def _compile(args: argparse.Namespace, clock: Clock, project: Project) -> tuple[
     module = read_program(args.file)
     steps = project.steps(steps, checked=bool(args.target or module.targets))
     clock.lap("reading")
+    if tuned_on is not None:
+        tune_now(args, module, target, settings(args.set, "--set"), steps, chosen, tuned_on, {})
+        clock.lap("tuning")
+    steps = tuned_steps(args, steps, target, module)
     try:
         compiled = compile_module(module, target, args.pipeline, settings(args.set, "--set"), float64=args.float64, steps=steps, hooks=looking.hooks,
                                   settings=chosen)

@@ -260,6 +260,13 @@ _TEXT: dict[str, tuple[str, str, str]] = {
         "`pipelink.yaml` beside a program, or in a folder above it, holds what all programs of a project share. A key that does not exist, a value of the "
         "wrong kind, a target or a path that is not there: each is reported at its line. The exit status is 2. `docs/project-file.md` lists every key.",
     ),
+    "PL9103": (
+        "tuned", "a file of tuned schedules that cannot be read as one",
+        "`edge.tuned.yaml` beside a program, or the file that `--tuned` names, holds schedules that `--tune` has measured. It may be edited, but what "
+        "stands there must be an entry with its keys and values: each fault is reported at its line. The exit status is 2. Without the file the compiler "
+        "decides by itself, and tuning makes a new one. An entry that is merely out of date is passed over and listed in the ledger. `docs/tuning.md` lists "
+        "every key.",
+    ),
     "PL9201": (
         "usage", "the command was called in a way that it does not understand",
         "An option, a pass, a pipeline or a file argument does not exist or does not fit the others. The exit status is 2. `pipelinkc --help`, "

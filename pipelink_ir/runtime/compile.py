@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.ir.diagnostics import ProgramError, Report, UsageError, did_you_mean, violation
 from pipelink_ir.ir.nodes import Module
@@ -17,8 +17,14 @@ from pipelink_ir.runtime.results import Results
 from pipelink_ir.runtime.runnable import Artifacts, Runnable, Settings, load_module
 from pipelink_ir.runtime.sources import read_program
 from pipelink_ir.runtime.targets import Target, best_target, checked_for, completed, parse_target, placed_on
+from pipelink_ir.runtime.tuning.files import with_tuned
 
-__all__ = ["Artifacts", "BoundPipeline", "Compiled", "Results", "Settings", "compile", "compile_module", "load_module", "pick_pipeline", "project_of", "read"]
+if TYPE_CHECKING:
+    from pipelink_ir.runtime.tuning.search import Outcome, Watch
+    from pipelink_ir.runtime.tuning.turns import Clock
+
+__all__ = ["Artifacts", "BoundPipeline", "Compiled", "Results", "Settings", "compile", "compile_module", "load_module", "pick_pipeline", "project_of", "read",
+           "tune"]
 
 
 class Compiled(Runnable):
@@ -36,7 +42,7 @@ class Compiled(Runnable):
 
 def compile(program: str | os.PathLike[str], target: str | None = None, pipeline: str | None = None, *, float64: bool = False, copies: str | None = None,
             check_values: bool = False, deny: str | Iterable[str] = (), passes: str | None = None, pass_options: str | None = None,
-            **attributes: Any) -> Compiled:
+            tune: Mapping[str, Any] | None = None, tuned: str | os.PathLike[str] | None = None, **attributes: Any) -> Compiled:
     """Compile a program for a target and return a callable.
 
     `program` is the path of a `.plir` file, or the text of a program (a string of several lines). `target` is "cuda" or "cuda:1" (a GPU), "cpu", or
@@ -48,6 +54,10 @@ def compile(program: str | os.PathLike[str], target: str | None = None, pipeline
     that are errors, "copy,cast". `passes` are the passes to run, as `--passes` takes them, and `pass_options` other options for some of those that run:
     "assign-streams{max_streams=8},fuse{nodes=1}" allows eight streams and fuses nothing. What is not said is taken from the `pipelink.yaml` beside the
     program or above it.
+
+    `tune` has an array for each input, or sizes by name (the arrays are made then): schedules are measured on them, and those that are faster are kept in the
+    file `tuned`, by default `edge.tuned.yaml` beside `edge.plir`, of a text in the folder of the cache. That file is read whenever the program is compiled;
+    `tuned="off"` reads none.
 
     Raises `ProgramError` with all diagnostics if the program is at fault, as `ContractViolationError` if the first is about a contract.
 
@@ -62,11 +72,43 @@ def compile(program: str | os.PathLike[str], target: str | None = None, pipeline
             module = read(program)
             steps = placed_on(checked_for(parse_passes(chosen.passes if passes is None else passes), [chosen] if target else ()), chosen)
             steps = project.steps(with_options(steps, pass_options or ""), checked=bool(target or module.targets))
+            path, kept_in = None if _is_text(program) else os.fsdecode(program), None if tuned is None else os.fsdecode(tuned)
+            if tune is not None:
+                _tune(module, chosen, pipeline, attributes, steps, settings, tune, path, kept_in)
+            steps = with_tuned(steps, chosen, module, path, kept_in)
             compiled = compile_module(module, chosen, pipeline, attributes, float64=float64, steps=steps, settings=settings)
     except ProgramError as error:
         raise violation(error) from None
     _ = compiled.executable  # now, not at the first call
     return compiled
+
+
+def _is_text(program: str | os.PathLike[str]) -> bool:
+    return isinstance(program, str) and "\n" in program
+
+
+def tune(module: Module, target: Target, pipeline: str | None = None, attributes: Mapping[str, Any] | None = None, *, steps: Sequence[Step],
+         settings: Settings | None = None, given: Mapping[str, Any] | None = None, sizes: Mapping[str, int] | None = None, clock: Clock | None = None,
+         watch: Watch | None = None) -> Outcome:
+    """Measure schedules for every operator of a pipeline, on arrays that are given or made for `sizes`. Nothing is kept: that is for `tuning/files.py`."""
+    from pipelink_ir.runtime.samples import made_inputs
+    from pipelink_ir.runtime.tuning.search import measurable, search, without_files
+    from pipelink_ir.runtime.tuning.single import Before
+    at, before, plain = measurable(target, steps), Before(), [without_files(s) for s in steps]
+    compiled = compile_module(module, target, pipeline, attributes, steps=plain, hooks=[before], settings=settings)
+    return search(compiled, before.found, made_inputs(compiled, given or {}, sizes or {}), plain[at:], clock, watch)
+
+
+def _tune(module: Module, target: Target, pipeline: str | None, attributes: Mapping[str, Any], steps: Sequence[Step], settings: Settings,
+          on: Mapping[str, Any], path: str | None, tuned: str | None) -> None:
+    """Measure schedules and keep the better ones."""
+    from pipelink_ir.runtime.tuning.files import OFF, kept
+    if tuned == OFF:
+        raise UsageError("'tune' keeps what it finds: tuned=\"off\" does not go with it")
+    sizes = {name: n for name, n in on.items() if isinstance(n, int)}
+    arrays = {name: a for name, a in on.items() if name not in sizes}
+    found = tune(module, target, pipeline, attributes, steps=steps, settings=settings, given=arrays, sizes=sizes)
+    kept(found.entries, path, tuned, found.arch)
 
 
 def project_of(program: str | os.PathLike[str]) -> Project:

@@ -1,0 +1,194 @@
+"""Files of tuned schedules (`edge.tuned.yaml`): reading, with every fault at its line and column (PL9103), and the text that is written.
+
+    tuned: 1
+    entries:
+    - operator: 5f0c…                  # what the operator is, by `identity.py`
+      name: sobel.gamma                # what it was called; for people
+      shapes: 16x1080x1920x3
+      arch: sm_90a
+      compiler: 0.1.0
+      device: NVIDIA H200
+      sizes: N=16, H=1080, W=1920
+      default_ms: 0.1675
+      ms: 0.1402
+      schedule:
+        r0: {map: grid, threads: 128}
+"""
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipelink_ir.ir.diagnostics import Diagnostic, ProgramError, Report, UsageError, did_you_mean
+from pipelink_ir.ir.source import Source, Span, elsewhere
+from pipelink_ir.passes.scheduling.tuned import KEYS, Entry, value_of
+
+if TYPE_CHECKING:
+    import yaml
+
+VERSION = 1
+"""Of the format of files."""
+HELP = "correct it, or delete the file and tune again"
+_TEXTS = ("operator", "shapes", "arch", "compiler", "name", "sizes", "device")
+_NEEDED = ("operator", "shapes", "arch", "compiler", "schedule")
+_TIMES = ("default_ms", "ms")
+
+_read: dict[str, tuple[tuple[int, int], tuple[Entry, ...]]] = {}
+
+
+def read_tuned(path: str) -> tuple[Entry, ...]:
+    """The entries of a file. Raises `ProgramError`: PL9101 where it cannot be read, PL9103 with everything that is wrong in it."""
+    try:
+        state = os.stat(path)
+        key = (state.st_mtime_ns, state.st_size)
+        if path not in _read or _read[path][0] != key:
+            with open(path, "rb") as file:
+                data = file.read()
+            _read[path] = key, parse_tuned(data, path)
+    except OSError as error:
+        why = (error.strerror or type(error).__name__).lower()
+        raise ProgramError([Diagnostic("PL9101", "error", f"cannot be read: {why}", elsewhere(path, 1, 1), (), None)]) from None
+    return _read[path][1]
+
+
+def parse_tuned(data: bytes, path: str) -> tuple[Entry, ...]:
+    """The entries of a text."""
+    report = Report()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        source = Source(path, data[:error.start].decode("utf-8", "replace"))
+        report.error("tuned", Span(source, len(source.text or ""), len(source.text or "")), "this is not UTF-8", (), HELP)
+        raise ProgramError(report.diagnostics) from None
+    return _Reader(Source(path, text), report).read()
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads one text; faults are collected."""
+
+    source: Source
+    report: Report
+
+    def read(self) -> tuple[Entry, ...]:
+        root = self._compose()
+        out: list[Entry] = []
+        seen: set[str] = set()
+        if root is not None and self._is(root, "mapping", "a file of tuned schedules"):
+            for key, value in self._entries(root, ("tuned", "entries"), "a file of tuned schedules"):
+                seen.add(key)
+                if key == "tuned" and getattr(value, "value", None) != str(VERSION):
+                    self._fault(value, f"the version of the format is {VERSION}", "delete the file and tune again: another version of the compiler wrote it")
+                elif key == "entries" and self._is(value, "sequence", "'entries'"):
+                    out = [e for e in map(self._entry, value.value) if e is not None]
+            for key in ("tuned", "entries"):
+                if key not in seen:
+                    self._fault(root, f"'{key}' is missing", HELP)
+        elif root is None and not self.report.failed:
+            self.report.error("tuned", Span(self.source, 0, 0), "the file is empty", (), HELP)
+        self.report.stop_if_failed()
+        return tuple(out)
+
+    def _compose(self) -> yaml.Node | None:
+        try:
+            import yaml
+        except ImportError:
+            raise UsageError(f"'{self.source.path}' cannot be read: the package PyYAML is not installed") from None
+        try:
+            node: yaml.Node | None = yaml.compose(self.source.text or "", Loader=yaml.SafeLoader)
+            return node
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            self.report.error("tuned", self._at(mark, mark), f"this is not YAML: {error.problem or error}", (), HELP)
+        except (yaml.YAMLError, RecursionError) as error:
+            self.report.error("tuned", Span(self.source, 0, 0), f"this is not YAML: {' '.join(str(error).split())}", (), HELP)
+        return None
+
+    def _at(self, start: Any, end: Any) -> Span:
+        starts, size = self.source.starts(), len(self.source.text or "")
+
+        def offset(mark: Any) -> int:
+            return min(starts[min(int(mark.line), len(starts) - 1)] + int(mark.column), size)
+        return Span(self.source, offset(start), max(offset(start), offset(end)))
+
+    def _fault(self, node: Any, message: str, help: str | None = None) -> None:
+        self.report.error("tuned", self._at(node.start_mark, node.end_mark), message, (), help)
+
+    def _is(self, node: Any, kind: str, what: str) -> bool:
+        if node.id == kind:
+            return True
+        names = {"mapping": "a table ('key: value')", "sequence": "a list", "scalar": "one value"}
+        self._fault(node, f"{what} is {names[kind]}, not {names[node.id]}")
+        return False
+
+    def _entries(self, node: Any, known: Iterable[str] | None, what: str) -> Iterator[tuple[str, Any]]:
+        """Keys and values of a table."""
+        seen: set[str] = set()
+        for key, value in node.value:
+            name = key.value if key.id == "scalar" else ""
+            if name in seen:
+                self._fault(key, f"'{name}' is written twice", "keep one")
+            elif known is not None and name not in known:
+                self._fault(key, f"{what} has no key '{name}'", did_you_mean(name, known) or f"its keys are {', '.join(known)}")
+            else:
+                seen.add(name)
+                yield name, value
+
+    def _entry(self, node: Any) -> Entry | None:
+        if not self._is(node, "mapping", "an entry"):
+            return None
+        values: dict[str, Any] = {}
+        for key, value in self._entries(node, (*_TEXTS, *_TIMES, "schedule"), "an entry"):
+            if key == "schedule":
+                values[key] = self._schedule(value)
+            elif self._is(value, "scalar", f"'{key}'"):
+                values[key] = self._time(key, value) if key in _TIMES else str(value.value)
+        for key in _NEEDED:
+            if key not in values:
+                self._fault(node, f"an entry without '{key}'", "take the entry out, or delete the file and tune again")
+        return Entry(**values, span=self._at(node.start_mark, node.start_mark)) if all(k in values for k in _NEEDED) else None
+
+    def _time(self, key: str, node: Any) -> float:
+        try:
+            ms = float(node.value)
+            if 0 <= ms < float("inf"):
+                return ms
+        except ValueError:
+            pass
+        self._fault(node, f"'{key}' is a time in ms, not '{node.value}'")
+        return 0.0
+
+    def _schedule(self, node: Any) -> dict[str, dict[str, str]]:
+        out: dict[str, dict[str, str]] = {}
+        if not self._is(node, "mapping", "'schedule'"):
+            return out
+        for label, settings in self._entries(node, None, "'schedule'"):
+            if self._is(settings, "mapping", "what is said of a definition"):
+                out[label] = {}
+                for key, value in self._entries(settings, KEYS, "a definition"):
+                    if not self._is(value, "scalar", f"'{key}'"):
+                        continue
+                    if value_of(str(value.value)) is None:
+                        self._fault(value, f"'{value.value}' is no value of '{key}'")
+                    out[label][key] = str(value.value)
+        return out
+
+
+def tuned_text(entries: Iterable[Entry]) -> str:
+    """The text of a file with these entries."""
+    import yaml
+    lines = ["# Schedules that were measured by `pipelinkc … --tune`. It may be shipped beside the program, and edited: none of it changes a result.",
+             f"tuned: {VERSION}", "entries:" if (held := list(entries)) else "entries: []"]
+    for e in held:
+        body = {"operator": e.operator, "name": e.name, "shapes": e.shapes, "arch": e.arch, "compiler": e.compiler, "device": e.device, "sizes": e.sizes,
+                "default_ms": round(e.default_ms, 6), "ms": round(e.ms, 6)}
+        text = yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=1000).splitlines()
+        lines += [("- " if k == 0 else "  ") + line for k, line in enumerate(text)]
+        lines.append("  schedule:" if e.schedule else "  schedule: {}")
+        for label, settings in e.schedule.items():
+            # Flow style, each value quoted where YAML needs it.
+            inner = yaml.safe_dump(dict(settings), sort_keys=False, default_flow_style=True, width=1000).strip()
+            lines.append(f"    {label}: {inner}")
+    return "\n".join(lines) + "\n"
