@@ -107,13 +107,15 @@ class _Search:
 
     def run(self, arrays: Mapping[str, Any]) -> Outcome:
         whole = planned(with_edges(self.module, self.pipeline), self.steps, self.target, self.pipeline, self.settings)
-        self.values = {**arrays, **whole(**arrays)}
-        clock = self.clock or (GpuClock(whole.executable) if self.target.device is not None else HostClock())
+        device = GpuClock(whole.executable) if self.target.device is not None else None
         try:
-            return self._all(clock)
+            # On a GPU arrays stay there, so that no copy is timed.
+            there = device.moved(arrays, whole) if device is not None else arrays
+            self.values = {**there, **whole(**there)}
+            return self._all(self.clock or device or HostClock())
         finally:
-            if isinstance(clock, GpuClock):
-                clock.close()
+            if device is not None:
+                device.close()
 
     def _all(self, clock: Clock) -> Outcome:
         out = Outcome(self.arch, device_of(self.target))

@@ -10,6 +10,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from pipelink_ir.ir.dtypes import DTYPES
+from pipelink_ir.runtime.runnable import Runnable
+
 TURNS = 15
 FIRST = 4
 """Turns after which ways that are far behind are left out."""
@@ -55,6 +58,12 @@ class GpuClock:
 
     def __call__(self, call: Callable[[], Any], what: str) -> float:
         return self._clock.call(call)
+
+    def moved(self, arrays: Mapping[str, Any], run: Runnable) -> dict[str, Any]:
+        """Copies on the device of arrays of NumPy; others as they are."""
+        import numpy as np
+        dtypes = {o.name: DTYPES[o.type.dtype] for o in run.inputs}
+        return {n: self._clock.array(np.array(a, order="C"), dtypes[n]) if isinstance(a, np.ndarray) else a for n, a in arrays.items()}
 
     def close(self) -> None:
         """Give back what it holds on the device."""
