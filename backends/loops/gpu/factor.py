@@ -85,7 +85,9 @@ class Factor:
             return None
         k, each = len(read.indices) - 1, i64(CHUNK // self.dtype.bytes)
         conds: list[Atom] = []
-        for size in (extent(lo, t, k), n, e.op("-", first, low(lo, t, k))):
+        # Axes that are taken as one lie whole in memory.
+        line = n if not self.along and self.axes[-1] - 1 in nest.merged else extent(lo, t, k)
+        for size in (line, n, e.op("-", first, low(lo, t, k))):
             cond = e.op("==", e.op("mod", size, each), i64(0))
             if isinstance(cond, form.Const) and not cond.value:
                 return None

@@ -31,7 +31,7 @@ from pipelink_ir.ir.dtypes import F32, DType
 from pipelink_ir.ir.nodes import Expr, Reduce
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling.costs import Plan
-from pipelink_ir.passes.scheduling.counts import names, ranges_of
+from pipelink_ir.passes.scheduling.counts import known, names, ranges_of
 from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.shape import last_of, reads_of
 
@@ -59,6 +59,10 @@ class Tiled(Nest):
         self.down, self.across, self.batch = (self._axes(axes) for axes in (product.rows, product.columns, product.batch))
         self.depth = flat(lo, ranges_of(self.x), lo.root)
         self.fixed: dict[int, Atom] = {}
+        self.row_axes, self.column_axes = product.rows, product.columns
+        """The axes of which `down` and `across` are made."""
+        self.merged: dict[int, Atom] = {}
+        """Axes that stand at their first place, while the one behind them runs through all places of both."""
 
     def _axes(self, axes: tuple[int, ...]) -> Flat:
         found = [self.axes[k] for k in axes]
@@ -83,8 +87,8 @@ class Tiled(Nest):
     def result(self, r: Atom, c: Atom, dot: Callable[[], Atom]) -> None:
         """Stores what is made of the sum of row `r` and column `c`."""
         lo, e, x = self.lo, self.e, self.x
-        at = {**self.fixed, **dict(zip(self.product.rows, unravel(lo, self.down.ranges, r), strict=True)),
-              **dict(zip(self.product.columns, unravel(lo, self.across.ranges, c), strict=True))}
+        at = {**self.fixed, **dict(zip(self.row_axes, unravel(lo, self.down.ranges, r), strict=True)),
+              **dict(zip(self.column_axes, unravel(lo, self.across.ranges, c), strict=True))}
         key = ("reduce", id(x), tuple((n, key_of(at[k])) for n, k in sorted(self.product.plain.items())))
         e.remember(key, finish(lo, x, self.kind, dot(), i64(0), TRUE))
         self.element([at[k] for k in range(len(self.axes))])
@@ -99,10 +103,45 @@ class _Product(Tiled):
         self.quad = CHUNK // self.dtype.bytes
         """Elements that are moved at once."""
         cut = self.cut
+        self.row_axes, self.down = self._as_one(product.rows)
+        self.column_axes, self.across = self._as_one(product.columns)
         tiling = Tiling(cut.depth, cut.stages, cut.threads)
-        self.left = Factor(self, product.left, self.dtype, product.rows, self.down, cut.rows, tiling)
-        self.right = Factor(self, product.right, self.dtype, product.columns, self.across, cut.columns, tiling)
+        self.left = Factor(self, product.left, self.dtype, self.row_axes, self.down, cut.rows, tiling)
+        self.right = Factor(self, product.right, self.dtype, self.column_axes, self.across, cut.columns, tiling)
         self.spots = [(i, j) for i in range(cut.side[0]) for j in range(cut.side[1])]
+
+    def _as_one(self, axes: tuple[int, ...]) -> tuple[tuple[int, ...], Flat]:
+        """Axes with those left out that no index tells from the one behind them: everything is read and stored as if both were one."""
+        kept: list[int] = []
+        sizes: dict[int, Atom] = {}
+        for k in axes:
+            size = self.e.op("max", self.axes[k].n, i64(0))
+            if kept and kept[-1] == k - 1 and self._in_step(k - 1):
+                self.merged[kept[-1]] = self.axes[kept[-1]].lo
+                size = self.e.op("*", sizes[kept.pop()], size)
+            kept.append(k)
+            sizes[k] = size
+        return tuple(kept), Flat(tuple((self.axes[k].name, self.axes[k].lo, sizes[k]) for k in kept), self._total([self.axes[k] for k in axes]))
+
+    def _in_step(self, k: int) -> bool:
+        """Whether axes `k` and `k + 1` are whole axes side by side in all that is read and stored."""
+        tensor, piece = self.jobs[0]
+        first, second = piece.axes[k], piece.axes[k + 1]
+        uses, both = self.uses[0], {first.index, second.index}
+        shapes = [(tensor.shape, k, ("", ""))]
+        if uses.loose & both or uses.joined or piece.holes or any(bound is not None and both & names(bound) for a in piece.axes for bound in (a.lo, a.hi)):
+            return False
+        for u in uses.uses:
+            at = next((q for q, lin in enumerate(u.at) if both & lin.names), None)
+            if at is None:
+                continue
+            behind = u.at[at + 1:]
+            if not (u.at[at].only(first.index) and behind and behind[0].only(second.index)) or any(both & lin.names for lin in behind[1:]):
+                return False
+            shapes.append((self.lo.op.tensors[u.tensor].shape, at, (u.access[at], u.access[at + 1])))
+        ends = (first.hi, second.hi)
+        return all(known(a.lo) == 0 for a in (first, second)) and all(
+            known(shape[at + n][0]) == 0 and shape[at + n][1] == ends[n] and words[n] in ("", "inside") for shape, at, words in shapes for n in range(2))
 
     def write(self) -> None:
         """Writes the kernel."""
@@ -113,7 +152,7 @@ class _Product(Tiled):
             above = e.op("quot", p, across)
             first_row = e.op("*", e.op("rest", above, down), i64(cut.rows))
             batch = unravel(self.lo, self.batch.ranges, e.op("quot", above, down))
-            self.fixed = dict(zip(self.product.batch, batch, strict=True))
+            self.fixed = {**self.merged, **dict(zip(self.product.batch, batch, strict=True))}
             self._readable(lambda: self._tile(first_row, first_column))
 
     # ------------------------------------------------------------------------------------------------------------------ tile

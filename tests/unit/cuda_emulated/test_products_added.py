@@ -117,6 +117,33 @@ def test_long_sums_stay_accurate() -> None:
 # ----------------------------------------------------------------------------------------------------------------- convolutions
 
 
+@pytest.mark.parametrize("layout", ["n h v c", "n c h v", "h c v n", "c n v h"])
+def test_convolutions_of_single_pixels(layout: str) -> None:
+    """Axes that lie side by side everywhere are one."""
+    order = layout.split()
+    size = {"n": 2, "h": 6, "v": 14, "c": 40, "o": 24}
+    x, w, r = array("f32", *(size[k] for k in order)), array("f32", 24, 40), array("f32", *(24 if k == "c" else size[k] for k in order))
+    read, out = ", ".join(order), ", ".join(order).replace("c", "o")
+    types = ["x".join(str(24 if out and k == "c" else size[k]) for k in order) for out in (False, True)]
+    text = text_of(f"%x: tensor<{types[0]}xf32>, %w: tensor<24x40xf32>, %r: tensor<{types[1]}xf32>", f"%y: tensor<{types[1]}xf32>",
+                   f"%y[{out}] = sum[c < 40](%x[{read}] * %w[o, c]) + 2 * %r[{out}]")
+    letters = "".join(order)
+    want = np.einsum(f"{letters},oc->{letters.replace('c', 'o')}", x.astype(np.float64), w.astype(np.float64)) + 2 * r.astype(np.float64)
+    close(run(text, x=x, w=w, r=r), want)
+
+
+def test_pixels_that_are_told_apart() -> None:
+    x, w = array("f32", 6, 14, 40), array("f32", 40, 24)
+    text = text_of("%x: tensor<6x14x40xf32>, %w: tensor<40x24xf32>", "%y: tensor<6x14x24xf32>", "%y[h, v, o] = sum[c < 40](%x[h, v, c] * %w[c, o]) + f32(h)")
+    close(run(text, x=x, w=w), x.astype(np.float64) @ w + np.arange(6)[:, None, None])
+    text = text_of("%x: tensor<7x14x40xf32>, %w: tensor<40x24xf32>", "%y: tensor<6x14x24xf32>", "%y[h, v, o] = sum[c < 40](%x[h + 1, v, c] * %w[c, o])")
+    x = array("f32", 7, 14, 40)
+    close(run(text, x=x, w=w), x[1:].astype(np.float64) @ w)
+    text = text_of("%x: tensor<14x6x40xf32>, %w: tensor<40x24xf32>", "%y: tensor<6x14x24xf32>", "%y[h, v, o] = sum[c < 40](%x[v, h, c] * %w[c, o])")
+    x = array("f32", 14, 6, 40)
+    close(run(text, x=x, w=w), x.transpose(1, 0, 2).astype(np.float64) @ w)
+
+
 @pytest.mark.parametrize("channels", [3, 8])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("border", ["constant(0)", "replicate"])
