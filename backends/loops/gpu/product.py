@@ -116,14 +116,14 @@ class _Product(Tiled):
         sizes: dict[int, Atom] = {}
         for k in axes:
             size = self.e.op("max", self.axes[k].n, i64(0))
-            if kept and kept[-1] == k - 1 and self._in_step(k - 1):
+            if kept and kept[-1] == k - 1 and self._side_by_side(k - 1):
                 self.merged[kept[-1]] = self.axes[kept[-1]].lo
                 size = self.e.op("*", sizes[kept.pop()], size)
             kept.append(k)
             sizes[k] = size
         return tuple(kept), Flat(tuple((self.axes[k].name, self.axes[k].lo, sizes[k]) for k in kept), self._total([self.axes[k] for k in axes]))
 
-    def _in_step(self, k: int) -> bool:
+    def _side_by_side(self, k: int) -> bool:
         """Whether axes `k` and `k + 1` are whole axes side by side in all that is read and stored."""
         tensor, piece = self.jobs[0]
         first, second = piece.axes[k], piece.axes[k + 1]
