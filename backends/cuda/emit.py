@@ -18,14 +18,14 @@ from types import MappingProxyType
 
 from pipelink_ir.backends.cuda.bounds import LIMIT
 from pipelink_ir.backends.cuda.emit_expr import Expressions, Place, memory_type
-from pipelink_ir.backends.cuda.emit_fragments import FRAGMENTS, STREAM, contract_in, has_fragments
+from pipelink_ir.backends.cuda.emit_fragments import ATTEND, FRAGMENTS, STREAM, has_fragments, streamed_in
 from pipelink_ir.backends.cuda.emit_own import OWN, has_own
 from pipelink_ir.backends.cuda.emit_stmt import Space, Writer, broken, kind_name
 from pipelink_ir.backends.cuda.kinds import Kinds, kinds_of
 from pipelink_ir.backends.cuda.names import Names, kernel_names
 from pipelink_ir.backends.cuda.prelude import NAME, shown
 from pipelink_ir.backends.cuda.target_facts import CUDA, TargetFacts
-from pipelink_ir.backends.loops.form import Block, Contract, For, If, Kernel, Move, Program, Store, evaluate
+from pipelink_ir.backends.loops.form import Attend, Block, Contract, For, If, Kernel, Move, Program, Store, evaluate
 from pipelink_ir.ir.dtypes import DType
 from pipelink_ir.ir.nodes import Define, Operator
 
@@ -94,7 +94,7 @@ class UnitCode:
     def whole(self) -> str:
         """The text with the prelude in the place where it is included: a file that any compiler takes."""
         head, rest = self.text.split(f'#include "{NAME}"\n', 1)
-        return f"{head}{shown(self.facts, FRAGMENTS in head, STREAM in head, OWN in head)}\n{rest}"
+        return f"{head}{shown(self.facts, FRAGMENTS in head, STREAM in head, OWN in head, ATTEND in head)}\n{rest}"
 
 
 def emit_unit(programs: Sequence[tuple[Program, Operator | None]], facts: TargetFacts = CUDA, threads: int = THREADS,
@@ -111,7 +111,8 @@ def emit_unit(programs: Sequence[tuple[Program, Operator | None]], facts: Target
             kernels.append(code)
         codes.append(tuple(kernels))
     kernels_of_all = [k.kernel for c in codes for k in c]
-    uses = [macro for macro, found in ((FRAGMENTS, has_fragments), (OWN, has_own), (STREAM, _streams)) if any(found(k.body) for k in kernels_of_all)]
+    uses = [macro for macro, found in ((FRAGMENTS, has_fragments), (OWN, has_own), (STREAM, _streams), (ATTEND, _attends))
+            if any(found(k.body) for k in kernels_of_all)]
     head = [*(f"#define {macro} 1" for macro in uses), f'#include "{NAME}"', "namespace pl = pipelink;", "using namespace pl::types;"]
     return UnitCode("\n".join([*head, *parts, ""]), tuple(codes), facts)
 
@@ -152,10 +153,10 @@ def _emit_kernel(kernel: Kernel, symbol: str, facts: TargetFacts, threads: int, 
     tail = _finish(w)
     params += [p for p, _ in tail]
     declared += [d for _, d in tail]
-    contract = contract_in(kernel.body[-1].body) if kernel.body and isinstance(kernel.body[-1], For) else None
-    if contract is not None:
+    streamed = streamed_in(kernel.body[-1].body) if kernel.body and isinstance(kernel.body[-1], For) else None
+    if streamed is not None:
         # The teams, and a warpgroup that feeds them. Registers go from it to them, for which the compiler must know that a processor has one block.
-        threads = 128 * (contract.ring.teams + 1)
+        threads = 128 * ((streamed.ring if isinstance(streamed, Contract) else streamed.flow).teams + 1)
         bound = f"{threads}, 1"
     else:
         bound = f"{threads}, {kernel.fit}" if kernel.fit and facts.bounds_blocks else str(threads)
@@ -197,9 +198,15 @@ def _finish(w: Writer) -> list[tuple[Parameter, str]]:
 
 
 def _streams(body: Block) -> bool:
-    """Whether a product streams in a kernel."""
+    """Whether factors stream through shared memory in a kernel."""
     last = body[-1] if body else None
-    return isinstance(last, For) and contract_in(last.body) is not None
+    return isinstance(last, For) and streamed_in(last.body) is not None
+
+
+def _attends(body: Block) -> bool:
+    """Whether they are those of attention."""
+    last = body[-1] if body else None
+    return isinstance(last, For) and isinstance(streamed_in(last.body), Attend)
 
 
 def _needs_table(kernel: Kernel, facts: TargetFacts) -> bool:
@@ -211,7 +218,7 @@ def _stored(block: Block) -> Iterable[str]:
     for s in block:
         if isinstance(s, Store):
             yield s.buffer
-        elif isinstance(s, Contract):
+        elif isinstance(s, Contract | Attend):
             yield s.maps
         elif isinstance(s, Move):
             yield s.to

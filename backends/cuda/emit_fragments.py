@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 from pipelink_ir.backends.cuda.emit_expr import Expressions, memory_type
-from pipelink_ir.backends.cuda.emit_own import own_line
+from pipelink_ir.backends.cuda.emit_own import attend_lines, own_line, seen_text
 from pipelink_ir.backends.loops.form import (
+    Attend,
     Await,
     Block,
     Commit,
@@ -25,9 +26,11 @@ from pipelink_ir.backends.loops.form import (
 from pipelink_ir.backends.loops.tidy import exprs, refs
 from pipelink_ir.ir.dtypes import DType
 
-FRAGMENTS, STREAM = "PIPELINK_FRAGMENTS", "PIPELINK_STREAM"
+FRAGMENTS, STREAM, ATTEND = "PIPELINK_FRAGMENTS", "PIPELINK_STREAM", "PIPELINK_ATTEND"
 """Are defined before the prelude by a text that uses what they bring."""
 
+Streamed = Contract | Attend
+"""Statements whose factors are brought by threads that do nothing else."""
 Statement = Own | Fragment | Multiply | StoreFragment | CopyAsync | Commit | Await | Trade
 
 
@@ -69,16 +72,16 @@ def _place(f: Factor, e: Expressions) -> str:
 # ------------------------------------------------------------------------------------------------------------------- streams
 
 
-def contract_in(body: Block) -> Contract | None:
-    """The product that streams in the body of a loop over blocks."""
-    return next((s for s in body if isinstance(s, Contract)), None)
+def streamed_in(body: Block) -> Streamed | None:
+    """The product or the attention whose factors stream in the body of a loop over blocks."""
+    return next((s for s in body if isinstance(s, Contract | Attend)), None)
 
 
 def feeding(body: Block) -> tuple[Let, ...]:
     """The values in the body of a loop over blocks that the threads which feed need: what the place of the tile is made of."""
-    at = contract_in(body)
+    at = streamed_in(body)
     assert at is not None
-    wanted: set[str] = {n for x in (at.row, at.column, at.batch) for n in refs(x)}
+    wanted: set[str] = {n for x in ((at.row, at.column, at.batch) if isinstance(at, Contract) else at.place) for n in refs(x)}
     out: list[Let] = []
     for s in reversed(body[:body.index(at)]):
         if isinstance(s, Let) and s.name in wanted:
@@ -87,8 +90,10 @@ def feeding(body: Block) -> tuple[Let, ...]:
     return tuple(reversed(out))
 
 
-def stream_lines(s: Contract, e: Expressions, name: str, shared: str) -> list[str]:
+def stream_lines(s: Streamed, e: Expressions, name: str, shared: str) -> list[str]:
     """The declaration of a stream, before the loop over blocks."""
+    if isinstance(s, Attend):
+        return attend_lines(s, e, name, shared)
     r = s.ring
     types = map(memory_type, (r.left, r.right, r.sum))
     words = ", ".join((*types, *map(str, (r.teams, r.m, r.n, r.stages)), *("true" if a else "false" for a in r.along)))
@@ -103,7 +108,9 @@ def _panel(p: Panel, dtype: DType, e: Expressions) -> str:
     return f"pl::Panel<{memory_type(dtype)}>{{{', '.join((e.places[p.buffer].name, *map(e.address, numbers)))}}}"
 
 
-def tile_text(s: Contract, e: Expressions) -> str:
+def tile_text(s: Streamed, e: Expressions) -> str:
     """Where a tile is, as the functions of a stream take it."""
+    if isinstance(s, Attend):
+        return seen_text(s, e)
     batch = e.address(s.batch)
     return f"{e.address(s.row)}, {batch}, {e.address(s.column)}, {batch}"

@@ -2,7 +2,10 @@
 from __future__ import annotations
 
 from pipelink_ir.backends.cuda.emit_expr import Expressions, memory_type
-from pipelink_ir.backends.loops.form import AcrossRow, Block, Dot, Factor, For, If, Own
+from pipelink_ir.backends.loops.form import AcrossRow, Attend, Block, Dot, Expr, Factor, For, If, Own
+from pipelink_ir.backends.loops.form_attend import Lines
+from pipelink_ir.ir.diagnostics import internal_error
+from pipelink_ir.ir.dtypes import DType
 
 OWN = "PIPELINK_OWN"
 """Is defined before the prelude by a text that uses them."""
@@ -17,6 +20,8 @@ def own_line(s: Own, e: Expressions) -> str:
     """One statement."""
     if isinstance(s, Dot):
         return _dot(s, e)
+    if isinstance(s, Attend):
+        internal_error("attention that flows is written with the loop around it")
     if isinstance(s, AcrossRow):
         return f"pl::across_rows<pl::Row{s.fn.capitalize()}>({e.places[s.target].name});"
     names = [e.places[n].name for n in s.targets]
@@ -42,3 +47,30 @@ def _layout(f: Factor) -> str:
 
 def _place(f: Factor, e: Expressions) -> str:
     return f"&{e.places[f.buffer].name}[{e.address(f.index)}]"
+
+
+# ------------------------------------------------------------------------------------------------------- attention that flows
+
+
+def attend_lines(s: Attend, e: Expressions, name: str, shared: str) -> list[str]:
+    """The declaration of what does it, before the loop over blocks."""
+    r = s.flow
+    words = ", ".join((memory_type(r.factors), memory_type(r.values), *map(str, (r.teams, r.keys, r.terms, r.columns, r.stages))))
+    lines = ", ".join(_lines(p, dtype, e) for p, dtype in ((s.q, r.factors), (s.k, r.factors), (s.v, r.values)))
+    maps = f"reinterpret_cast<u8*>({e.places[s.maps].name})"
+    return [f"using Stream = pl::Attend<{words}>;", f'static_assert(Stream::SHARED == {r.shared}, "shared memory");',
+            f"Stream {name}({shared}, {maps}, {lines}, {e.data(s.scale)});"]
+
+
+def seen_text(s: Attend, e: Expressions) -> str:
+    """Where a tile of queries is, and which keys it sees."""
+    def numbers(places: tuple[Expr, ...]) -> str:
+        return ", ".join(f"i64({e.address(x)})" for x in places)
+
+    places = ", ".join(f"{{{numbers(at)}}}" for at in (s.q_at, s.k_at, s.v_at))
+    return f"pl::Seen{{{places}, {numbers((s.begin, s.end, s.low, s.high))}}}"
+
+
+def _lines(p: Lines, dtype: DType, e: Expressions) -> str:
+    sizes, steps = (", ".join(f"i64({e.address(x)})" for x in numbers) for numbers in (p.sizes, p.steps))
+    return f"pl::Lines<{memory_type(dtype)}>{{{e.places[p.buffer].name}, {{{sizes}}}, {{{steps}}}, {p.row}}}"

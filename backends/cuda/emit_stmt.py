@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.backends.cuda.emit_expr import Expressions, Place, memory_type
-from pipelink_ir.backends.cuda.emit_fragments import Statement, contract_in, feeding, fragment_line, has_fragments, stream_lines, tile_text
+from pipelink_ir.backends.cuda.emit_fragments import Statement, Streamed, feeding, fragment_line, has_fragments, stream_lines, streamed_in, tile_text
 from pipelink_ir.backends.cuda.kinds import C_TYPES, addressing, kind_of_dtype, over_symbols
 from pipelink_ir.backends.cuda.names import Names
 from pipelink_ir.backends.cuda.target_facts import TargetFacts
 from pipelink_ir.backends.loops.form import (
     Alloc,
     Assign,
+    Attend,
     Barrier,
     Block,
     Combine,
@@ -81,7 +82,7 @@ class Writer:
     uses_fragments: bool = False
     stream: str = ""
     """The stream of a kernel that has one, as it is called in C++."""
-    feeding: Contract | None = None
+    feeding: Streamed | None = None
     """What the threads that feed do at the end of the block to come."""
 
     def __post_init__(self) -> None:
@@ -162,6 +163,8 @@ class Writer:
                 self._combine(s)
             case Contract():
                 self.line(f"{self.stream}.multiply({e.places[s.sums].name}, {tile_text(s, e)});")
+            case Attend():
+                self.line(f"{self.stream}.multiply({', '.join(e.places[n].name for n in s.targets)}, {tile_text(s, e)});")
             case _ if isinstance(s, Statement):
                 if isinstance(s, Fragment):
                     self.fragments[s.name] = self.scope.new(s.name)
@@ -230,17 +233,17 @@ class Writer:
         self.close_leader()
         if loop.kind == "block":
             self.uniform = True
-            contract = contract_in(loop.body)
-            if contract is not None:
-                self._streamed(loop, contract)
+            streamed = streamed_in(loop.body)
+            if streamed is not None:
+                self._streamed(loop, streamed)
                 return
             self._strided(loop, "pl::block()", "pl::blocks()")
         else:
             self._strided(loop, "pl::grid_thread()", "pl::grid_threads()")
 
-    def _streamed(self, loop: For, s: Contract) -> None:
-        """A loop over tiles that teams of a block take in turns, while further threads feed them."""
-        ring = s.ring
+    def _streamed(self, loop: For, s: Streamed) -> None:
+        """A loop over tiles that teams of a block take in turns (or share, if it is attention), while further threads feed them."""
+        ring = s.ring if isinstance(s, Contract) else s.flow
         self.stream, shared = self.scope.new("stream"), self.scope.new("ring")
         self.shared.append(Space("ring", 1, Const(ring.shared, I64)))
         self.head.append(f"  u8* const {shared} = common.take<u8>({ring.shared});")
@@ -251,16 +254,29 @@ class Writer:
         self.line(f"{self.stream}.begin_feeding();")
         names = dict(self.e.names)
         self.feeding = s
-        self._strided(replace(loop, body=feeding(loop.body)), "pl::block()", "pl::blocks()")
+        feeds = replace(loop, body=feeding(loop.body))
+        if isinstance(s, Contract):
+            self._strided(feeds, "pl::block()", "pl::blocks()")
+        else:
+            self._winding(feeds)
         self.feeding = None
         self.e.names = names
         self.level -= 1
         self.line("} else {")
         self.level += 1
         self.line(f"{self.stream}.begin_multiplying();")
-        self._strided(loop, f"(pl::block() + {self.stream}.team() * pl::blocks())", f"{ring.teams} * pl::blocks()")
+        if isinstance(s, Contract):
+            self._strided(loop, f"(pl::block() + {self.stream}.team() * pl::blocks())", f"{ring.teams} * pl::blocks()")
+        else:
+            self._winding(loop)
+            self.line(f"{self.stream}.end_multiplying();")
         self.level -= 1
         self.line("}")
+
+    def _winding(self, loop: For) -> None:
+        """A loop whose turns are taken by turns, forwards and backwards: where they become shorter and shorter all blocks have as much to do."""
+        kind = C_TYPES[self.e.kinds.names[loop.var]]
+        self._turns(loop, f"{kind} %s = pl::block()", self._end(loop), f"{self.stream}.wind(%s)")
 
     def _serial(self, loop: For) -> None:
         kind = C_TYPES[self.e.kinds.names[loop.var]]

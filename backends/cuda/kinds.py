@@ -9,34 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from pipelink_ir.backends.loops.contents import blocks, exprs, places
 from pipelink_ir.backends.loops.form import (
     Aligned,
-    Alloc,
-    Assign,
     Block,
     Choose,
     Const,
-    Contract,
     Convert,
-    CopyAsync,
-    Dot,
     Expr,
-    Fail,
     For,
     If,
     Kernel,
     Let,
     Load,
-    Move,
-    Multiply,
     Op,
     Ref,
-    Store,
-    StoreFragment,
     Thread,
     Var,
 )
-from pipelink_ir.backends.loops.tidy import exprs
 from pipelink_ir.ir.dtypes import BOOL, F32, F64, I32, I64, DType
 
 C_TYPES = {"bool": "bool", "i32": "int", "i64": "i64", "index": "index_t", "f32": "float", "f64": "double"}
@@ -149,37 +139,11 @@ def addressing(kernel: Kernel, kinds: Kinds) -> frozenset[str]:
 
 def _addresses(block: Block) -> Iterator[Expr]:
     for s in block:
-        if isinstance(s, For):
-            yield from (s.lo, s.hi, s.step)
-            yield from _addresses(s.body)
-        elif isinstance(s, If):
-            yield from _indices(s.cond)
-            yield from _addresses(s.then)
-            yield from _addresses(s.other)
-        elif isinstance(s, Store):
-            yield s.index
-            yield from (*_indices(s.index), *_indices(s.value))
-        elif isinstance(s, Move):
-            yield from (s.at, s.index, *_indices(s.at), *_indices(s.index))
-        elif isinstance(s, Alloc):
-            yield s.size
-        elif isinstance(s, Dot):
-            yield from s.exprs
-        elif isinstance(s, Multiply):
-            yield from (s.left.index, s.right.index)
-        elif isinstance(s, StoreFragment):
-            yield s.part
-        elif isinstance(s, Contract):
-            yield from exprs(s)
-        elif isinstance(s, CopyAsync):
-            yield from (s.index, s.source, *_indices(s.inside))
-        elif isinstance(s, Let | Assign):
-            yield from _indices(s.value)
-        elif isinstance(s, Var):
-            yield from _indices(s.init)
-        elif isinstance(s, Fail):
-            for x in s.values:
-                yield from _indices(x)
+        yield from places(s)
+        for x in exprs(s):
+            yield from _indices(x)
+        for b in blocks(s):
+            yield from _addresses(b)
 
 
 def _indices(x: Expr) -> Iterator[Expr]:

@@ -39,6 +39,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Union
 
+from pipelink_ir.backends.loops.form_attend import Attend as Attend
+from pipelink_ir.backends.loops.form_attend import Lines as Lines
 from pipelink_ir.backends.loops.form_own import AcrossRow as AcrossRow
 from pipelink_ir.backends.loops.form_own import Dot as Dot
 from pipelink_ir.backends.loops.form_own import Online as Online

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pipelink_ir.backends.loops.form_attend import Attend
+
 if TYPE_CHECKING:
     from pipelink_ir.backends.loops.form import Expr, Factor, Tiles
 
@@ -122,7 +124,7 @@ class AcrossRow:
         return f"own %{self.target} = {self.fn} across rows, {self.count}"
 
 
-Own = Dot | Online | AcrossRow
+Own = Dot | Online | AcrossRow | Attend
 """All of them."""
 
 

@@ -14,6 +14,8 @@ def check_own(kernel: form.Kernel, memory: Mapping[str, DType], shared: set[str]
         need(s.fn in ("sum", "max"), f"rows are not combined by {s.fn}")
     if isinstance(s, form.Online):
         need(s.scale.dtype is F32 and not (isinstance(s.scale, form.Const) and s.scale.value <= 0), "scores are not scaled by a positive number")
+    if isinstance(s, form.Attend):
+        _check_attend(kernel, memory, shared, s, need)
     if not isinstance(s, form.Dot):
         return
     t = s.tiles
@@ -28,3 +30,15 @@ def check_own(kernel: form.Kernel, memory: Mapping[str, DType], shared: set[str]
         step = f.pitch * dtype.bytes
         need(f.buffer in shared and memory[f.buffer] is dtype and f.index.dtype is I64, f"%{f.buffer} is no factor of %{s.target}")
         need(step % 16 == 0 and step // 16 % 2 == 1 and f.pitch >= (s.depth if f.along else lines), f"the lines of %{f.buffer} lie badly")
+
+
+def _check_attend(kernel: form.Kernel, memory: Mapping[str, DType], shared: set[str], s: form.Attend, need: Callable[[bool, str], None]) -> None:
+    """Attention that flows stands alone in the loop over blocks."""
+    flow, last = s.flow, kernel.body[-1]
+    need(isinstance(last, form.For) and s in last.body and kernel.threads == flow.threads and kernel.resident, "attention that flows stands elsewhere")
+    need(flow.terms in (64, 128) and flow.columns in (64, 128) and flow.factors.bytes == flow.values.bytes == 2, "there is no such flow")
+    need(memory.get(s.maps) is I64 and s.maps not in shared, f"%{s.maps} cannot hold maps")
+    need(s.scale.dtype is F32 and all(x.dtype is I64 for x in s.numbers), "a place of attention is no i64")
+    for p, dtype, at in ((s.q, flow.factors, s.q_at), (s.k, flow.factors, s.k_at), (s.v, flow.values, s.v_at)):
+        need(memory.get(p.buffer) is dtype and p.buffer not in shared, f"%{p.buffer} is no factor of attention")
+        need(len(p.sizes) == len(p.steps) == len(at) == 5 and 0 < p.row < 5, f"%{p.buffer} has no five axes")

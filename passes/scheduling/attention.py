@@ -25,6 +25,7 @@ from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import deep, reads_in, walk
 from pipelink_ir.passes.scheduling.asked import asked
+from pipelink_ir.passes.scheduling.attention_flow import MOST, WIDTHS, Lying, flows
 from pipelink_ir.passes.scheduling.conditions import Condition, NoBound, conditions
 from pipelink_ir.passes.scheduling.counts import count, ranges_of
 from pipelink_ir.passes.scheduling.risks import power_may_fail
@@ -104,11 +105,20 @@ class Attention:
     """What is compiled for, if that is known."""
     open: bool = False
     """Whether numbers of terms or of columns are known at run time alone."""
+    lying: tuple[Lying, Lying, Lying] | str = ""
+    """How queries, keys and values lie for the copy engine, or why it does not bring them."""
+    flowing: bool = False
+    """Whether this kernel is the one that the copy engine feeds."""
 
     @property
     def instruction(self) -> str:
         """The instruction that does the work."""
         return "mma.sync m16n8k16"
+
+    @property
+    def flows(self) -> bool:
+        """Whether a kernel that the copy engine feeds does the work, where memory and sizes are fit for that."""
+        return not isinstance(self.lying, str)
 
 
 class _Weight(NamedTuple):
@@ -443,7 +453,8 @@ def _way(op: TypedOperator, local: Callable[[str], bool], piece: Piece, f: Found
             raise _Declined(f"{n} {what}: at most {DEEPEST} fit, and fewer than {LEAST} are not worth it")
     if _by_row(f):
         raise _Declined("both ends of the range of keys depend on the query")
-    return Attention(f, q, v, cut_of(terms, columns, arch), arch=arch, open=None in (terms, columns))
+    lying = flows(op, local, f, (q, v), arch, KEY, TERM) if max(terms or 0, columns or 0) <= MOST else f"more than {MOST} terms or columns"
+    return Attention(f, q, v, cut_of(terms, columns, arch), arch=arch, open=None in (terms, columns), lying=lying)
 
 
 def _by_row(f: Found) -> bool:
@@ -487,7 +498,14 @@ def _rounded(n: int) -> int:
 
 
 def versions(way: Attention) -> tuple[Attention, ...]:
-    """The kernels of which one does the work: one where sizes are known, else one for each of some sizes."""
+    """The kernels of which one does the work: one where sizes are known, else one for each of some sizes. Those that the copy engine feeds come first; what is
+    behind them is rarely needed then, and is one."""
+    if way.flows:
+        deep = max(way.cut.terms, way.cut.columns)
+        widths = WIDTHS if way.open else tuple(w for w in WIDTHS if w >= deep)[:1]
+        before = zip(widths, (0, *widths), strict=False)
+        flowing = [replace(way, cut=Cut(8, 1, 128, w, w, 1), over=over, flowing=True) for w, over in before]
+        return (*flowing, replace(way, cut=cut_of(None, None, way.arch)) if way.open else way)
     if not way.open:
         return (way,)
     out, over = [], 0

@@ -208,11 +208,16 @@ def _pieces(op: TypedOperator, plan: Plan, t: Tensor, arch: Arch | None, wishes:
 
 def _with_other(k: KernelPlan) -> list[KernelPlan]:
     """A kernel, those before it that turn what it reads, and the one behind it that does the work where its way turns out unfit at run time."""
-    if isinstance(k.way, Attention) and k.way.open:
-        some = [KernelPlan(f"{k.name}.{way.cut.terms}", k.kind, way, k.jobs, k.chosen) for way in versions(k.way)]
-        return [*some, KernelPlan(f"{k.name}.beyond", "beyond", k.way, k.jobs, k.chosen)]
+    if isinstance(k.way, Attention) and (k.way.open or k.way.flows):
+        some = [KernelPlan(_version(k, way), k.kind, way, k.jobs, k.chosen) for way in versions(k.way)]
+        return [*some, KernelPlan(f"{k.name}.beyond", "beyond", k.way, k.jobs, k.chosen)] if k.way.open else some
     if not isinstance(k.way, Streamed):
         return [k]
     turned = [KernelPlan(f"{k.name}.turned.{'left' if left else 'right'}", "turned", Turning(k.way, left), k.jobs, k.chosen)
               for left, m in ((True, k.way.left), (False, k.way.right)) if m.turned]
     return [*turned, k, KernelPlan(f"{k.name}.otherwise", "mma", k.way.otherwise, k.jobs, k.chosen)]
+
+
+def _version(k: KernelPlan, way: Attention) -> str:
+    """The name of one of several kernels for attention."""
+    return f"{k.name}.flow{way.cut.terms}" if way.flowing else f"{k.name}.{way.cut.terms}" if way.open else k.name

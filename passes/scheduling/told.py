@@ -82,8 +82,16 @@ def _attentions(kernels: Iterable[KernelPlan]) -> dict[str, str]:
     for k in kernels:
         if isinstance(k.way, Attention):
             times = "once" if k.way.found.rounded is None else "twice, since its weights are rounded once they are divided"
-            out[k.jobs[0][0].name] = f"{k.way.instruction} of {k.way.factors}, its scores never in memory; it goes through the keys {times}"
+            fed = "wgmma of {0}, fed by the copy engine, or where memory or sizes are not fit for that {1}" if k.way.flows else "{1} of {0}"
+            words = fed.format(k.way.factors, k.way.instruction)
+            out[k.jobs[0][0].name] = f"{words}, its scores never in memory; it goes through the keys {times}{_slower(k.way)}"
     return out
+
+
+def _slower(way: Attention) -> str:
+    """Why the fastest kernel is not taken, on an architecture that has it."""
+    on = way.arch is not None and (way.arch.sm, way.arch.suffix) == (90, "a")
+    return f"; wgmma does not do it: {way.lying}" if on and isinstance(way.lying, str) else ""
 
 
 def _better(arch: Arch, way: TensorCores) -> str:

@@ -40,6 +40,9 @@ OWN = "own.cuh"
 STREAM = "stream.cuh"
 """The same for products that stream (sm_90a), with `PIPELINK_STREAM`."""
 
+ATTEND = "attend.cuh"
+"""The same for attention that does, with `PIPELINK_ATTEND`; it needs those before it."""
+
 
 @cache
 def _file(name: str) -> str:
@@ -48,12 +51,12 @@ def _file(name: str) -> str:
 
 def header(facts: TargetFacts) -> str:
     """The header for a target: its macros, then the prelude."""
-    return shown(facts, True, True, True)
+    return shown(facts, True, True, True, True)
 
 
-def shown(facts: TargetFacts, fragments: bool, stream: bool, own: bool = False) -> str:
+def shown(facts: TargetFacts, fragments: bool, stream: bool, own: bool = False, attend: bool = False) -> str:
     """The header as it is shown to people, without what the kernels do not use."""
-    more = [_file(name) for name, wanted in ((FRAGMENTS, fragments), (OWN, own), (STREAM, stream)) if wanted]
+    more = [_file(name) for name, wanted in ((FRAGMENTS, fragments), (OWN, own), (STREAM, stream), (ATTEND, attend)) if wanted]
     return "\n".join([facts.define(), *map(_file, BASE), *more])
 
 

@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, i64, key_of
 from pipelink_ir.backends.loops.fold import must
+from pipelink_ir.backends.loops.gpu.flow import fit_to_flow
 from pipelink_ir.backends.loops.gpu.keys import Keys
 from pipelink_ir.backends.loops.gpu.staged import Staged
 from pipelink_ir.backends.loops.gpu.team import Team
@@ -111,19 +112,30 @@ class Flash(Nest):
         turns = e.op("*", self._total(others), down)
         turns = e.choose(self._fits(), self._guarded(turns, [self.column]), i64(0))
         with e.loop("tile", i64(0), turns, kind="block") as p:
-            left = e.op("quot", p, down)
-            number = e.op("-", e.op("-", down, i64(1)), e.op("rest", p, down))
+            left, number = self._order(p, down, others)
             at = self._unravel(others, left)
             self.fixed = {Leaf("axis", k): a for k, a in zip(self.found.batch, at, strict=True)}
             self._readable(lambda: self._tile(e.op("*", number, i64(self.cut.queries))))
 
-    def _fits(self) -> Atom:
-        """Whether this kernel is the one for so many terms and columns."""
-        if not self.way.open:
-            return TRUE
+    def _order(self, p: Atom, down: Atom, others: list[Axis]) -> tuple[Atom, Atom]:
+        """Which of the other places, and which tile of queries, turn `p` has."""
         e = self.e
-        deep = e.op("max", self.terms.n, self.column.n)
-        return e.op("and", e.op(">", deep, i64(self.way.over)), e.op("<=", deep, i64(min(self.cut.terms, self.cut.columns))))
+        return e.op("quot", p, down), e.op("-", e.op("-", down, i64(1)), e.op("rest", p, down))
+
+    def _fits(self) -> Atom:
+        """Whether this kernel is the one for so many terms and columns, and for where the factors lie."""
+        e = self.e
+        mine: Atom = TRUE
+        if self.way.open:
+            deep = e.op("max", self.terms.n, self.column.n)
+            mine = e.op("and", e.op(">", deep, i64(self.way.over)), e.op("<=", deep, i64(min(self.cut.terms, self.cut.columns))))
+        if not self.way.flows:
+            return mine
+        fit = fit_to_flow(self)
+        return self._both(mine, fit if self.way.flowing else e.op("not", fit))
+
+    def _both(self, a: Atom, b: Atom) -> Atom:
+        return b if a is TRUE else a if b is TRUE else self.e.op("and", a, b)
 
     def _tile(self, first: Atom) -> None:
         e, cut, f = self.e, self.cut, self.found
@@ -362,11 +374,27 @@ class Flash(Nest):
                 with e.when(TRUE if self.even else e.op("<", e.op("+", self.first, line), self.row.n)):
                     self._finished_row(t, r, {**self.fixed, Leaf("axis", self.found.row): e.op("+", self.row.lo, e.op("+", self.first, line))})
 
+    def _sees(self, r: int, at: dict[Leaf, Atom]) -> Atom:
+        """Whether a row has seen a key."""
+        return self.e.op(">", self._load(self.seen, r), ZERO) if self.seen is not None else self.e.op(">", self.keys.count, i64(0))
+
     def _finished_row(self, t: Atom, r: int, at: dict[Leaf, Atom]) -> None:
+        e, known = self.e, self._known(t, r, at)
+        with e.loop("j", i64(0), i64(self.cut.columns // 8), nonempty=True, unroll=True) as j:
+            for side in (0,) if self.paired else (0, 1):
+                column = self._across(t, j, side)
+                with e.when(TRUE if self.column.n == i64(self.cut.columns) else e.op("<", column, self.column.n)):
+                    if self.paired:
+                        self._two([known(0, j), known(1, j)])
+                    else:
+                        self.element(self._indices(known(side, j)))
+
+    def _known(self, t: Atom, r: int, at: dict[Leaf, Atom], last: Atom | None = None) -> Callable[[int, Atom], dict[Leaf, Atom]]:
+        """Remembers what is known of a row, and says how its sums are: of one side of a tile, whose place is returned. What lies behind `last` is that one."""
         lo, e, f = self.lo, self.e, self.found
         top: Atom = self._load(self.top, r)
         total: Atom = self._load(self.total, r)
-        seen: Atom = e.op(">", self._load(self.seen, r), ZERO) if self.seen is not None else e.op(">", self.keys.count, i64(0))
+        seen = self._sees(r, at)
         # All scores were -inf: none of them less the largest is a number.
         void = e.op("and", seen, e.op("==", top, NONE))
         nan = must(float("nan"), F32)
@@ -380,6 +408,7 @@ class Flash(Nest):
         def known(side: int, j: Atom) -> dict[Leaf, Atom]:
             """The place of a sum, where its value is known from then on."""
             column = self._across(t, j, side)
+            column = column if last is None else e.op("min", column, last)
             value = e.choose(void, nan, e.bind("sum", form.Load(self.sums, self._number(r, j, side, self.cut.columns), F32, F32)))
             for x, below in divided:
                 value = e.op("/" if below else "*", value, x)
@@ -389,14 +418,7 @@ class Flash(Nest):
                 self.remember(view, here, finish(lo, reduction(view), kind_of(reduction(view)), value, i64(0), seen))
             return here
 
-        with e.loop("j", i64(0), i64(self.cut.columns // 8), nonempty=True, unroll=True) as j:
-            for side in (0,) if self.paired else (0, 1):
-                column = self._across(t, j, side)
-                with e.when(TRUE if self.column.n == i64(self.cut.columns) else e.op("<", column, self.column.n)):
-                    if self.paired:
-                        self._two([known(0, j), known(1, j)])
-                    else:
-                        self.element(self._indices(known(side, j)))
+        return known
 
     def _indices(self, here: Places) -> list[Atom]:
         return [here[Leaf("axis", k)] for k in range(len(self.axes))]

@@ -15,6 +15,7 @@ from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.build import buffer_of, scalars_of
 from pipelink_ir.backends.loops.check import check_program
 from pipelink_ir.backends.loops.gpu.attention import attention_body, plain_body
+from pipelink_ir.backends.loops.gpu.flowing import flowing_body
 from pipelink_ir.backends.loops.gpu.mma import mma_body
 from pipelink_ir.backends.loops.gpu.product import product_body
 from pipelink_ir.backends.loops.gpu.recur import gpu_recurrence
@@ -63,7 +64,7 @@ def _product(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body
 
 def _attention(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     assert isinstance(k.way, Attention)
-    return attention_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
+    return (flowing_body if k.way.flowing else attention_body)(op, plan, sites, k.jobs[0], k.way, k.chosen)
 
 
 def _beyond(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
@@ -133,7 +134,7 @@ class _GpuBuilder:
         op = self.op
         for k in kernels_of(op, self.plan, arch):
             lo, threads = BODIES[k.kind](op, self.plan, self.sites, k)
-            self._close(lo, k.name, threads, isinstance(k.way, TensorCores) and k.way.unless is not None)
+            self._close(lo, k.name, threads, _rare(k))
         stored = [t for t in op.tensors.values() if t.kind == "local" and self.plan.place[t.name] == "buffer"]
         temporaries = (*map(buffer_of, stored), *self.scratch)
         return form.Program(op.op.name, tuple(self.kernels), tuple(map(buffer_of, op.operands)), tuple(map(buffer_of, op.results)),
@@ -150,7 +151,12 @@ class _GpuBuilder:
                                         threads, team, rare or _takes_turns(body), lo.fit))
 
 
+def _rare(k: KernelPlan) -> bool:
+    """Whether a kernel is there for what another one is not fit for."""
+    return (isinstance(k.way, TensorCores) and k.way.unless is not None) or (isinstance(k.way, Attention) and k.way.flows and not k.way.flowing)
+
+
 def _takes_turns(body: form.Block) -> bool:
     """Whether blocks stay and take one turn after the other: what they set up once serves all."""
     last = body[-1] if body else None
-    return isinstance(last, form.For) and any(isinstance(s, form.Contract) for s in last.body)
+    return isinstance(last, form.For) and any(isinstance(s, form.Contract | form.Attend) for s in last.body)

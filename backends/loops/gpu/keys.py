@@ -55,7 +55,8 @@ class Keys:
     def _from_zero(self) -> bool:
         return ranges_of(self.flash.key_reduction())[0].lo is None
 
-    def _sum(self, s: Sum, at: Mapping[Leaf, Atom]) -> Atom:
+    def sum_of(self, s: Sum, at: Mapping[Leaf, Atom]) -> Atom:
+        """The value of a sum."""
         e = self.e
         out: Atom = i64(s.constant)
         for factor, t in s.terms:
@@ -65,7 +66,7 @@ class Keys:
 
     def _bound(self, c: Condition, row: Atom) -> Atom:
         """Where the keys of a row begin or end by one condition."""
-        total = self._sum(c.bound, self.flash.fixed)
+        total = self.sum_of(c.bound, self.flash.fixed)
         return self.e.op("+", total, row) if c.rows else total
 
     def _most(self, bounds: list[Atom], fn: str, least: Atom | None) -> Atom:

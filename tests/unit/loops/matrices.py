@@ -29,7 +29,7 @@ class Matrices:
 
     def run(self, m: GpuMachine, s: Statement) -> None:
         if isinstance(s, form.Own):
-            {form.Dot: dot, form.Online: online, form.AcrossRow: across_row}[type(s)](self, m, s)  # type: ignore[operator]
+            {form.Dot: dot, form.Online: online, form.AcrossRow: across_row, form.Attend: attend}[type(s)](self, m, s)  # type: ignore[operator]
             return
         {form.Fragment: self.fragment, form.Multiply: self.multiply, form.StoreFragment: self.store, form.CopyAsync: self.copy, form.Commit: self.commit,
          form.Await: self.wait, form.Contract: self.contract}[type(s)](m, s)  # type: ignore[operator]
@@ -192,3 +192,38 @@ def across_row(_: Matrices, m: GpuMachine, s: form.AcrossRow) -> None:
             value = some.max() if s.fn == "max" else np.float32(some.astype(np.float64).sum())
             for u in range(4):
                 m.own[s.target][t + u][n] = value
+
+
+def attend(_: Matrices, m: GpuMachine, s: form.Attend) -> None:
+    flow, (begin, end, low, high) = s.flow, map(m.ev, (s.begin, s.end, s.low, s.high))
+    count = max(end - begin, 0)
+    q, k = lines(m, s.q, s.q_at, range(flow.rows), flow.terms), lines(m, s.k, s.k_at, range(begin, begin + count), flow.terms)
+    v = lines(m, s.v, s.v_at, range(begin, begin + count), flow.columns)
+    i, j = np.ogrid[:flow.rows, begin:begin + count]
+    seen = (j >= low + i) & (j < high + i)
+    with np.errstate(invalid="ignore"):
+        scores = np.where(seen, q @ k.T, -np.inf)
+        top = np.fmax.reduce(scores, 1, initial=-np.inf)
+        off = np.where(top == -np.inf, 0, top)[:, None]
+        weights = np.where(seen, np.exp((scores - off) * float(m.ev(s.scale))), 0)
+        rounded = weights.astype(flow.values.numpy()).astype(np.float64)
+        sums = np.stack([(rounded[r, seen[r], None] * v[seen[r]]).sum(0) for r in range(flow.rows)])
+    for t in range(flow.threads):
+        rows = [flow.place(t, n)[0] for n in (0, 2)]
+        m.own[s.sums][t] = [sums[flow.place(t, n)].astype(np.float32) for n in range(flow.sums)]
+        m.own[s.top][t] = [top[r].astype(np.float32) for r in rows]
+        m.own[s.total][t] = [weights[r, t % 4::4].sum().astype(np.float32) for r in rows]
+
+
+def lines(m: GpuMachine, p: form.Lines, at: tuple[form.Expr, ...], rows: range, wide: int) -> Array:
+    """Some lines of a factor of attention, with zeros outside."""
+    sizes, steps, first = ([m.ev(n) for n in x] for x in (p.sizes, p.steps, at))
+    memory, out = m.memory[p.buffer], np.zeros((len(rows), wide))
+    for n, row in enumerate(rows):
+        for c in range(wide):
+            place = [x + (c if a == 0 else row if a == p.row else 0) for a, x in enumerate(first)]
+            if all(x < size for x, size in zip(place, sizes, strict=True)):
+                number = sum(x * step for x, step in zip(place, steps, strict=True))
+                m.touch(p.buffer, number, False)
+                out[n, c] = float(memory[number])
+    return out

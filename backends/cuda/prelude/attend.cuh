@@ -1,0 +1,509 @@
+#ifdef PIPELINK_ATTEND
+
+// Attention on sm_90a: a warpgroup lets the copy engine bring queries, and tiles of keys and values to rings in shared memory; the others have 64 queries each,
+// multiply (wgmma) and make weights of scores in registers. While one of them makes weights, the other multiplies, and each makes the weights of a tile while
+// the values of the one before are under way. A processor plays the same by plain loops.
+namespace pipelink {
+
+// A factor as it lies in memory, fastest axis first; `row` is the axis along which queries or keys lie.
+template <typename T> struct Lines {
+  const T* at;
+  i64 size[5], step[5];
+  int row;
+};
+
+// One tile of queries: the first place in each factor, and the keys that it sees. Query `i` of it sees those from `low + i` and below `high + i` alone.
+struct Seen {
+  i64 q[5], k[5], v[5], begin, end, low, high;
+};
+
+#if PL_SM90A
+// Describes boxes of 64 elements by `lines` to the copy engine; otherwise as `describe`.
+template <typename T> PL_DEVICE void describe_lines(u8* draft, u8* map, const Lines<T>& p, int lines) {
+  const u32 at = shared_address(draft);
+  if (thread() % 32 == 0) {
+    PL_UNROLL
+    for (int i = 0; i < 32; i++) reinterpret_cast<u32*>(draft)[i] = 0;
+    asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(at), "l"(p.at) : "memory");
+    asm volatile("tensormap.replace.tile.rank.shared::cta.b1024.b32 [%0], 4;" ::"r"(at) : "memory");
+#define PL_AXIS(i) \
+  asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], " #i ", %1;" ::"r"(at), "r"(i == 0 ? 64 : i == p.row ? lines : 1) : "memory"); \
+  asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], " #i ", %1;" ::"r"(at), "r"(u32(p.size[i])) : "memory"); \
+  asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], " #i ", %1;" ::"r"(at), "r"(1) : "memory")
+#define PL_STEP(i, n) \
+  asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], " #n ", %1;" ::"r"(at), "l"(p.step[i] * i64(sizeof(T))) : "memory")
+    PL_AXIS(0);
+    PL_AXIS(1);
+    PL_AXIS(2);
+    PL_AXIS(3);
+    PL_AXIS(4);
+    PL_STEP(1, 0);
+    PL_STEP(2, 1);
+    PL_STEP(3, 2);
+    PL_STEP(4, 3);
+#undef PL_AXIS
+#undef PL_STEP
+    asm volatile("tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%0], 1;" ::"r"(at) : "memory");
+    asm volatile("tensormap.replace.tile.interleave_layout.shared::cta.b1024.b32 [%0], 0;" ::"r"(at) : "memory");
+    asm volatile("tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [%0], 3;" ::"r"(at) : "memory");
+    asm volatile("tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%0], 0;" ::"r"(at) : "memory");
+  }
+  __syncwarp();
+  asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;" ::"l"(map), "r"(at) : "memory");
+  __syncwarp();
+  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+}
+// Copies `lines` lines from `line` on, WIDE elements of each: 64 by 64, `lines * 128` bytes apart.
+template <int WIDE> PL_DEVICE void lines_copy(u32 to, int lines, const u8* map, const i64 (&at)[5], int row, int line, u32 gate) {
+  PL_UNROLL
+  for (int part = 0; part < WIDE / 64; part++) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(
+            to + part * lines * 128),
+        "l"(map), "r"(int(at[0]) + 64 * part), "r"(int(at[1]) + (row == 1 ? line : 0)), "r"(int(at[2]) + (row == 2 ? line : 0)),
+        "r"(int(at[3]) + (row == 3 ? line : 0)), "r"(int(at[4]) + (row == 4 ? line : 0)), "r"(gate)
+        : "memory");
+  }
+}
+PL_DEVICE void part_sync(int part, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(part), "r"(threads) : "memory"); }
+PL_DEVICE void part_arrive(int part, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(part), "r"(threads) : "memory"); }
+PL_DEVICE bool part_any(int part, int threads, bool x) {
+  u32 out;
+  asm volatile("{\n .reg .pred p, q;\n setp.ne.u32 p, %1, 0;\n bar.red.or.pred q, %2, %3, p;\n selp.u32 %0, 1, 0, q;\n}"
+               : "=r"(out) : "r"(u32(x)), "r"(part), "r"(threads) : "memory");
+  return out != 0;
+}
+
+// A product of 64 rows by N columns and 16 terms: terms of both factors lie side by side in shared memory. `MORE`: it is added to the sums.
+template <int N> struct Columns {};
+#define PL_WGMMA_128_SS(type) \
+  asm volatile( \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" \
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, " \
+      "%25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, " \
+      "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63" \
+      "}, %64, %65, %66, 1, 1, 0, %67;" \
+      : \
+      "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), \
+      "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), \
+      "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), \
+      "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), \
+      "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), \
+      "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), \
+      "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), \
+      "+f"(d[63]) \
+      : "l"(a), "l"(b), "n"(int(MORE)), "n"(int(!ALONG_B)))
+#define PL_WGMMA_64_RS(type) \
+  asm volatile( \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" \
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, " \
+      "%25, %26, %27, %28, %29, %30, %31" \
+      "}, {%32, %33, %34, %35}, %36, %37, 1, 1, %38;" \
+      : \
+      "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), \
+      "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), \
+      "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), \
+      "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]) \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(int(MORE)), "n"(int(!ALONG_B)))
+#define PL_WGMMA_128_RS(type) \
+  asm volatile( \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" \
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, " \
+      "%25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, " \
+      "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63" \
+      "}, {%64, %65, %66, %67}, %68, %69, 1, 1, %70;" \
+      : \
+      "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), \
+      "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), \
+      "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), \
+      "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), \
+      "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), \
+      "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), \
+      "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), \
+      "+f"(d[63]) \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(int(MORE)), "n"(int(!ALONG_B)))
+template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<128>, f16, float* d, u64 a, u64 b) { PL_WGMMA_128_SS("f16"); }
+template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<128>, bf16, float* d, u64 a, u64 b) { PL_WGMMA_128_SS("bf16"); }
+template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<64>, f16, float* d, const u32* a, u64 b) { PL_WGMMA_64_RS("f16"); }
+template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<64>, bf16, float* d, const u32* a, u64 b) { PL_WGMMA_64_RS("bf16"); }
+template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<128>, f16, float* d, const u32* a, u64 b) { PL_WGMMA_128_RS("f16"); }
+template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<128>, bf16, float* d, const u32* a, u64 b) { PL_WGMMA_128_RS("bf16"); }
+// Whether one of two numbers is infinite or NaN.
+PL_DEVICE u32 odd_pair(f16, u32 x) { return ((x & 0x7c007c00u) + 0x04000400u) & 0x80008000u; }
+PL_DEVICE u32 odd_pair(bf16, u32 x) { return ((x & 0x7f807f80u) + 0x00800080u) & 0x80008000u; }
+template <typename T> PL_DEVICE float half_of(u32 pair, int which) {
+  T x;
+  x.pattern = decltype(x.pattern)(which ? pair >> 16 : pair & 0xffff);
+  return float(x);
+}
+#endif
+
+template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int STAGES> struct Attend {
+  static_assert(TEAMS == 2 && KEYS == 128, "what the instructions are written out for");
+  static constexpr int ROWS = 64 * TEAMS, THREADS = 128 * TEAMS, Q_BYTES = ROWS * TERMS * 2, K_BYTES = KEYS * TERMS * 2, V_BYTES = KEYS * WIDE * 2;
+  // Up to 1023 bytes before the queries; behind the rings three drafts of descriptions, the gates, and 8 bytes that nobody reads.
+  static constexpr int SHARED = 1024 + Q_BYTES + STAGES * (K_BYTES + V_BYTES) + 384 + 8 * (4 * STAGES + 2) + 8;
+  Lines<F> q, k;
+  Lines<V> v;
+  float scale, factor;
+  u8 *shared, *maps, *draft;
+  u32 queries, keys, values, gates, k_phase, v_phase, q_phase;
+  int k_slot, v_slot;
+
+  // `memory` is 384 bytes of device memory for each block and 128 more.
+  PL_MEMBER Attend(u8* shared, u8* memory, const Lines<F>& q, const Lines<F>& k, const Lines<V>& v, float scale)
+      : q(q), k(k), v(v), scale(scale), factor(scale * 1.4426950408889634f), shared(shared), k_phase(0), v_phase(0), q_phase(0), k_slot(0), v_slot(0) {
+#if PL_SM90A
+    const u32 at = shared_address(shared);
+    queries = (at + 1023) / 1024 * 1024;
+    keys = queries + Q_BYTES;
+    values = keys + STAGES * K_BYTES;
+    gates = values + STAGES * V_BYTES + 384;
+    draft = shared + (gates - 384 - at);
+    maps = memory + (128 - reinterpret_cast<u64>(memory) % 128) % 128 + i64(blockIdx.x) * 384;
+    if (thread() == 0) {
+      for (int s = 0; s < STAGES; s++) {
+        gate_init(k_full(s), 1);
+        gate_init(k_empty(s), TEAMS);
+        gate_init(v_full(s), 1);
+        gate_init(v_empty(s), TEAMS);
+      }
+      gate_init(q_full(), 1);
+      gate_init(q_empty(), TEAMS);
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+#endif
+  }
+  PL_MEMBER u32 k_full(int s) const { return gates + 8 * s; }
+  PL_MEMBER u32 k_empty(int s) const { return gates + 8 * (STAGES + s); }
+  PL_MEMBER u32 v_full(int s) const { return gates + 8 * (2 * STAGES + s); }
+  PL_MEMBER u32 v_empty(int s) const { return gates + 8 * (3 * STAGES + s); }
+  PL_MEMBER u32 q_full() const { return gates + 8 * (4 * STAGES); }
+  PL_MEMBER u32 q_empty() const { return gates + 8 * (4 * STAGES + 1); }
+  static PL_MEMBER void advance(int& slot, u32& phase) {
+    if (++slot == STAGES) {
+      slot = 0;
+      phase ^= 1;
+    }
+  }
+  static PL_MEMBER int steps(const Seen& at) { return at.end > at.begin ? int((at.end - at.begin + KEYS - 1) / KEYS) : 0; }
+
+  // From one turn of this block to its next: blocks take theirs in order, then in reverse order.
+  template <typename I> static PL_MEMBER void wind(I& turn) {
+    const I blocks = I(gridDim.x);
+    turn = turn / blocks * blocks + 2 * blocks - 1 - turn % blocks;
+  }
+  static PL_MEMBER bool feeds() { return thread() >= THREADS; }
+  static PL_MEMBER int member() { return thread(); }
+
+  PL_MEMBER void begin_feeding() {
+#if PL_SM90A
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (thread() / 32 == THREADS / 32) {
+      describe_lines(draft, maps, q, ROWS);
+      describe_lines(draft + 128, maps + 128, k, KEYS);
+      describe_lines(draft + 256, maps + 256, v, KEYS);
+    }
+#endif
+  }
+  PL_MEMBER void begin_multiplying() {
+#if PL_SM90A
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    if (team() == TEAMS - 1) part_arrive(1, THREADS);
+#endif
+  }
+  PL_MEMBER void end_multiplying() {
+#if PL_SM90A
+    if (team() == 0) part_sync(1, THREADS);
+#endif
+  }
+  static PL_MEMBER int team() { return thread() / 128; }
+
+  // ------------------------------------------------------------------------------------------------------------------------ copies
+
+#if PL_SM90A
+  PL_MEMBER void feed_keys(const Seen& at, int step) {
+    gate_wait(k_empty(k_slot), k_phase ^ 1);
+    gate_expect(k_full(k_slot), K_BYTES);
+    lines_copy<TERMS>(keys + k_slot * K_BYTES, KEYS, maps + 128, at.k, k.row, int(at.begin) + step * KEYS, k_full(k_slot));
+    advance(k_slot, k_phase);
+  }
+  PL_MEMBER void feed_values(const Seen& at, int step) {
+    gate_wait(v_empty(v_slot), v_phase ^ 1);
+    gate_expect(v_full(v_slot), V_BYTES);
+    lines_copy<WIDE>(values + v_slot * V_BYTES, KEYS, maps + 256, at.v, v.row, int(at.begin) + step * KEYS, v_full(v_slot));
+    advance(v_slot, v_phase);
+  }
+#endif
+  // Brings what a tile of queries needs, the last keys first.
+  PL_MEMBER void feed(const Seen& at) {
+#if PL_SM90A
+    const int count = steps(at);
+    if (thread() != THREADS || count == 0) return;
+    gate_wait(q_empty(), q_phase ^ 1);
+    q_phase ^= 1;
+    gate_expect(q_full(), Q_BYTES);
+    lines_copy<TERMS>(queries, ROWS, maps, at.q, q.row, 0, q_full());
+    feed_keys(at, count - 1);
+    for (int step = count - 2; step >= 0; step--) {
+      feed_keys(at, step);
+      feed_values(at, step + 1);
+    }
+    feed_values(at, 0);
+#endif
+  }
+
+  // ---------------------------------------------------------------------------------------------------------------------- products
+
+#if PL_SM90A
+  PL_MEMBER void scores(float* s) {
+    const u32 a = queries + team() * 8192, b = keys + k_slot * K_BYTES;
+    PL_UNROLL
+    for (int n = 0; n < TERMS / 16; n++) {
+      const u64 left = matrix_at(a + n / 4 * (ROWS * 128) + n % 4 * 32, 16), right = matrix_at(b + n / 4 * (KEYS * 128) + n % 4 * 32, 16);
+      if (n == 0) product<false, true>(Columns<KEYS>(), F(), s, left, right);
+      else product<true, true>(Columns<KEYS>(), F(), s, left, right);
+    }
+    wgmma_commit();
+  }
+  PL_MEMBER void weigh(float* sums, const u32* p) {
+    PL_UNROLL
+    for (int n = 0; n < KEYS / 16; n++) {
+      product<true, false>(Columns<WIDE>(), V(), sums, p + 4 * n, matrix_at(values + v_slot * V_BYTES + n * 2048, KEYS * 128));
+    }
+    wgmma_commit();
+  }
+  static PL_MEMBER void round(u32* p, const float* s) {
+    PL_UNROLL
+    for (int n = 0; n < KEYS / 4; n++) p[n] = rounded_pair(V(), s[2 * n], s[2 * n + 1]);
+  }
+  static PL_MEMBER void hold(float* s) {
+    PL_UNROLL
+    for (int n = 0; n < KEYS / 2; n++) asm volatile("" : "+f"(s[n])::"memory");
+  }
+  // Values that not each query sees must not count even if they are infinite or NaN, which a weight of 0 does not keep out. Such a tile is added up one key
+  // after the other, and becomes zeros before it is multiplied.
+  PL_MEMBER void keep_out(float* sums, u32* p, const Seen& at, int step) {
+    gate_wait(v_full(v_slot), v_phase);
+    u8* const tile = shared + (values + v_slot * V_BYTES - shared_address(shared));
+    u32 odd = 0;
+    for (int n = thread() % 128; n < V_BYTES / 16; n += 128) {
+      const uint4 x = reinterpret_cast<const uint4*>(tile)[n];
+      odd |= odd_pair(V(), x.x) | odd_pair(V(), x.y) | odd_pair(V(), x.z) | odd_pair(V(), x.w);
+    }
+    if (!part_any(3 + team(), 128, odd != 0)) return;
+    const int lane = thread() % 32;
+    const i64 row = thread() / 32 * 16 + lane / 4;
+    for (int n = 0; n < KEYS / 16; n++) {
+      for (int c = 0; c < 16; c++) {
+        const int line = 16 * n + c, from = lane / 4 * 4 + c % 8 / 2;
+        const u32 above = c < 8 ? p[0] : p[2], below = c < 8 ? p[1] : p[3];
+        const float x0 = half_of<V>(u32(PL_SHUFFLE(above, from)), c % 2), x1 = half_of<V>(u32(PL_SHUFFLE(below, from)), c % 2);
+        const bool sees0 = visible(at, row, at.begin + i64(step) * KEYS + line), sees1 = visible(at, row + 8, at.begin + i64(step) * KEYS + line);
+        PL_UNROLL
+        for (int j = 0; j < WIDE / 8; j++) {
+          const u32 pair = *reinterpret_cast<const u32*>(tile + j / 8 * (KEYS * 128) + line * 128 + (j % 8 ^ line % 8) * 16 + lane % 4 * 4);
+          PL_UNROLL
+          for (int e = 0; e < 2; e++) {
+            const float y = half_of<V>(pair, e);
+            if (sees0) sums[4 * j + e] = fma(x0, y, sums[4 * j + e]);
+            if (sees1) sums[4 * j + 2 + e] = fma(x1, y, sums[4 * j + 2 + e]);
+          }
+        }
+      }
+      // The next four are what the loop looks at; at the end all are back.
+      const u32 first[4] = {p[0], p[1], p[2], p[3]};
+      PL_UNROLL
+      for (int i = 0; i < KEYS / 4 - 4; i++) p[i] = p[i + 4];
+      PL_UNROLL
+      for (int i = 0; i < 4; i++) p[KEYS / 4 - 4 + i] = first[i];
+    }
+    part_sync(5, THREADS);
+    for (int n = thread(); n < V_BYTES / 16; n += THREADS) reinterpret_cast<uint4*>(tile)[n] = make_uint4(0, 0, 0, 0);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    part_sync(5, THREADS);
+  }
+#endif
+
+  // ----------------------------------------------------------------------------------------------------------------------- softmax
+
+  static PL_MEMBER bool visible(const Seen& at, i64 row, i64 key) { return key < at.end && key >= at.low + row && key < at.high + row; }
+  // Whether some query does not see some key of a tile.
+  static PL_MEMBER bool partial(const Seen& at, int step) {
+    const i64 first = at.begin + i64(step) * KEYS, last = first + KEYS;
+    return last > at.end || last > at.high || first < at.low + ROWS - 1;
+  }
+  // Scores that are not seen become -inf.
+  static PL_MEMBER void mask(float* s, const Seen& at, int step) {
+    const int lane = thread() % 32;
+    const i64 row = thread() / 32 * 16 + lane / 4, first = at.begin + i64(step) * KEYS + lane % 4 * 2;
+    PL_UNROLL
+    for (int r = 0; r < 2; r++) {
+      // Numbers of the keys of a tile, so that they fit.
+      const i64 stop = min(at.end, at.high + row + 8 * r) - first, from = at.low + row + 8 * r - first;
+      const int last = int(min(max(stop, i64(0)), i64(KEYS))), low = int(min(max(from, i64(0)), i64(KEYS)));
+      PL_UNROLL
+      for (int j = 0; j < KEYS / 8; j++) {
+        PL_UNROLL
+        for (int e = 0; e < 2; e++) {
+          if (8 * j + e >= last || 8 * j + e < low) s[4 * j + 2 * r + e] = -inf();
+        }
+      }
+    }
+  }
+  // As `online_row`: scores become weights; `keep` is what everything before is to be multiplied with.
+  PL_MEMBER void softmax(float* s, float* top, float* total, float (&keep)[2]) {
+    float by[2], base[2], old[2];
+    PL_UNROLL
+    for (int r = 0; r < 2; r++) {
+      float most = top[r];
+      PL_UNROLL
+      for (int j = 0; j < KEYS / 8; j++) most = PL_MATH(fmaxf)(PL_MATH(fmaxf)(most, s[4 * j + 2 * r]), s[4 * j + 2 * r + 1]);
+      most = PL_MATH(fmaxf)(most, float(PL_SHUFFLE(most, thread() % 32 ^ 1)));
+      most = PL_MATH(fmaxf)(most, float(PL_SHUFFLE(most, thread() % 32 ^ 2)));
+      old[r] = top[r];
+      top[r] = most;
+      by[r] = factor;
+      base[r] = most == -inf() ? 0.0f : most * factor;
+    }
+    if (!(PL_MATH(fabsf)(base[0]) < 1e7f && PL_MATH(fabsf)(base[1]) < 1e7f)) {
+      // Infinities, a NaN, or numbers so large that the rounding of a product with them is more than the weights have room for.
+      PL_UNROLL
+      for (int r = 0; r < 2; r++) {
+        const float off = top[r] == -inf() ? 0.0f : top[r];
+        PL_UNROLL
+        for (int j = 0; j < KEYS / 8; j++) {
+          PL_UNROLL
+          for (int e = 0; e < 2; e++) s[4 * j + 2 * r + e] = (s[4 * j + 2 * r + e] - off) * factor;
+        }
+        old[r] = (old[r] - off) * factor;
+        by[r] = 1.0f;
+        base[r] = 0.0f;
+      }
+    }
+    PL_UNROLL
+    for (int r = 0; r < 2; r++) {
+      float sum = 0.0f;
+      keep[r] = weight_exp2(fma(old[r], by[r], -base[r]));
+      PL_UNROLL
+      for (int j = 0; j < KEYS / 8; j++) {
+        PL_UNROLL
+        for (int e = 0; e < 2; e++) sum += s[4 * j + 2 * r + e] = weight_exp2(fma(s[4 * j + 2 * r + e], by[r], -base[r]));
+      }
+      total[r] = fma(total[r], keep[r], sum);
+    }
+  }
+  static PL_MEMBER void rescale(float* sums, const float (&keep)[2]) {
+    PL_UNROLL
+    for (int n = 0; n < WIDE / 2; n++) sums[n] *= keep[n / 2 % 2];
+  }
+
+  // Of a tile of queries each thread has rows `thread() / 32 * 16 + lane / 4` and 8 below, and of each 8 columns two.
+  PL_MEMBER void multiply(float* sums, float* top, float* total, const Seen& at) {
+    float keep[2];
+    PL_UNROLL
+    for (int r = 0; r < 2; r++) {
+      top[r] = -inf();
+      total[r] = 0.0f;
+    }
+    PL_UNROLL
+    for (int n = 0; n < WIDE / 2; n++) sums[n] = 0.0f;
+    const int count = steps(at);
+#if PL_SM90A
+    if (count == 0) return;
+    const bool leads = thread() % 128 == 0;
+    float s[KEYS / 2];
+    u32 p[KEYS / 4];
+    gate_wait(q_full(), q_phase);
+    q_phase ^= 1;
+    gate_wait(k_full(k_slot), k_phase);
+    wgmma_fence();
+    scores(s);
+    wgmma_await<0>();
+    if (leads) gate_arrive(k_empty(k_slot));
+    advance(k_slot, k_phase);
+    if (partial(at, count - 1)) mask(s, at, count - 1);
+    softmax(s, top, total, keep);
+    round(p, s);
+    if (partial(at, count - 1)) keep_out(sums, p, at, count - 1);
+    for (int step = count - 2; step >= 0; step--) {
+      gate_wait(k_full(k_slot), k_phase);
+      part_sync(1 + team(), THREADS);
+      wgmma_fence();
+      scores(s);
+      gate_wait(v_full(v_slot), v_phase);
+      weigh(sums, p);
+      part_arrive(2 - team(), THREADS);
+      wgmma_await<1>();
+      hold(s);
+      if (leads) gate_arrive(k_empty(k_slot));
+      advance(k_slot, k_phase);
+      const bool some = partial(at, step);
+      if (some) mask(s, at, step);
+      softmax(s, top, total, keep);
+      hold(s);
+      // Never so. Without something that depends on the weights, the wait for the values is drawn before they are made.
+      if (total[0] + total[1] < -1.0f) asm volatile("st.shared.u32 [%0], %1;" ::"r"(gates + 8 * (4 * STAGES + 2)), "r"(0) : "memory");
+      wgmma_await<0>();
+      if (leads) gate_arrive(v_empty(v_slot));
+      advance(v_slot, v_phase);
+      round(p, s);
+      // Most tiles have no score above all before.
+      if (__any_sync(0xffffffffu, keep[0] != 1.0f || keep[1] != 1.0f)) rescale(sums, keep);
+      if (some) keep_out(sums, p, at, step);
+    }
+    if (leads) gate_arrive(q_empty());
+    gate_wait(v_full(v_slot), v_phase);
+    wgmma_fence();
+    weigh(sums, p);
+    wgmma_await<0>();
+    if (leads) gate_arrive(v_empty(v_slot));
+    advance(v_slot, v_phase);
+    PL_UNROLL
+    for (int n = 0; n < WIDE / 2; n++) settle(sums[n]);
+#else
+    float s[KEYS / 2];
+    const int lane = thread() % 32, pair = lane % 4 * 2;
+    for (int step = count - 1; step >= 0; step--) {
+      const i64 first = at.begin + i64(step) * KEYS, row = thread() / 32 * 16 + lane / 4;
+      for (int n = 0; n < KEYS / 2; n++) {
+        const i64 i = row + n / 2 % 2 * 8, j = first + n / 4 * 8 + pair + n % 2;
+        s[n] = -inf();
+        if (j < at.end && at.q[q.row] + i < q.size[q.row] && at.k[k.row] + j < k.size[k.row]) {
+          const F *const a = line(q, at.q, i), *const b = line(k, at.k, j);
+          s[n] = 0.0f;
+          for (int t = 0; t < int(min(q.size[0], k.size[0])); t++) s[n] = fma(float(a[t]), float(b[t]), s[n]);
+        }
+      }
+      if (partial(at, step)) mask(s, at, step);
+      softmax(s, top, total, keep);
+      rescale(sums, keep);
+      for (int j = 0; j < KEYS && first + j < at.end; j++) {
+        const i64 key = first + j;
+        const V* const b = line(v, at.v, key);
+        const bool there = at.v[v.row] + key < v.size[v.row];
+        for (int r = 0; r < 2; r++) {
+          const float weight = float(V(float(PL_SHUFFLE(s[j / 8 * 4 + 2 * r + j % 2], lane / 4 * 4 + j % 8 / 2))));
+          if (!there || !visible(at, row + 8 * r, key)) continue;
+          for (int n = 2 * r; n < WIDE / 2; n += n % 2 == 0 ? 1 : 3) {
+            const int c = n / 4 * 8 + pair + n % 2;
+            if (c < v.size[0]) sums[n] = fma(weight, float(b[c]), sums[n]);
+          }
+        }
+      }
+    }
+#endif
+  }
+#if !PL_SM90A
+  template <typename T> static PL_MEMBER const T* line(const Lines<T>& p, const i64 (&at)[5], i64 number) {
+    i64 place = number * p.step[p.row];
+    for (int i = 0; i < 5; i++) place += at[i] * p.step[i];
+    return p.at + place;
+  }
+#endif
+};
+
+}  // namespace pipelink
+
+#endif
