@@ -77,7 +77,8 @@ def cut_of(rows: int | None, columns: int | None, batch: int | None, terms: int 
         return USUAL
     for rule in _RULES:
         c = rule.cut
-        if -(-rows // c.rows) * -(-columns // c.columns) * batch >= rule.blocks and _most(columns, rule.columns) and _most(terms, rule.terms):
+        fits = c.rows < 2 * rows and c.columns < 2 * columns and _most(columns, rule.columns) and _most(terms, rule.terms)
+        if fits and -(-rows // c.rows) * -(-columns // c.columns) * batch >= rule.blocks:
             return c
     return LEAST
 

@@ -11,11 +11,11 @@ from math import prod
 
 from pipelink_ir.ir.nodes import Apply, Expr, Reduce
 from pipelink_ir.ir.typed import Piece, TypedOperator
-from pipelink_ir.passes.scheduling.counts import count, names, ranges_of
+from pipelink_ir.passes.scheduling.counts import count, names, ranges_of, terms
 from pipelink_ir.passes.scheduling.cuts import USUAL, Cut, cut_of
 from pipelink_ir.passes.scheduling.risks import fails, risky
-from pipelink_ir.passes.scheduling.shape import last_of, long_reductions, reads_of, sized
-from pipelink_ir.passes.scheduling.windows import window_of
+from pipelink_ir.passes.scheduling.shape import SERIAL, last_of, long_reductions, reads_of, sized
+from pipelink_ir.passes.scheduling.windows import slides
 
 NARROW = 16
 """A matrix with fewer rows or columns than this, if that is known, is no matrix."""
@@ -55,11 +55,13 @@ def tiled_product_of(op: TypedOperator, local: Callable[[str], bool], piece: Pie
     rows, columns, batch = (_places(piece, axes) for axes in (p.rows, p.columns, p.batch))
     if rows is not None and rows < NARROW and (batch != 1 or rows >= MANY or not _side_by_side(op, local, p)):
         return None
-    if rows is not None and rows < NARROW and window_of(op, local, piece, chosen) is not None:
+    if rows is not None and rows < NARROW and slides(op, local, piece, chosen):
         # A stencil: neighbours share what they read.
         return None
-    terms = [count(r) for r in ranges_of(p.reduce)]
-    return replace(p, cut=cut_of(rows, columns, batch, prod(n for n in terms if n is not None) if None not in terms else None))
+    depth = terms(p.reduce)
+    if batch != 1 and depth is not None and depth <= SERIAL:
+        return None  # many small products: a thread for each place is as good
+    return replace(p, cut=cut_of(rows, columns, batch, depth))
 
 
 def _product(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None, alone: bool) -> Product | None:
@@ -71,8 +73,8 @@ def _product(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chos
     x, plain = full[0].reduce, full[0].plain
     if plain is None or len(set(plain.values())) != len(plain) or x.kind != "sum" or not isinstance(x.body, Apply) or x.body.fn != "*":
         return None
-    terms = (x.body, *(() if x.where is None else (x.where,)))
-    if not all(sized(b, op) for r in ranges_of(x) for b in (r.lo, r.hi) if b is not None) or any(risky(y, fails(op, local), True) for y in terms):
+    asked = (x.body, *(() if x.where is None else (x.where,)))
+    if not all(sized(b, op) for r in ranges_of(x) for b in (r.lo, r.hi) if b is not None) or any(risky(y, fails(op, local), True) for y in asked):
         return None
     left, right = x.body.args
     a, b, c = ({plain[n] for n in names(y) if n in plain} for y in (left, right, x.where or left))
