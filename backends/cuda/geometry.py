@@ -13,31 +13,22 @@ from pipelink_ir.backends.cuda.bounds import Bounds, Interval, exact
 from pipelink_ir.backends.cuda.emit import KernelCode
 from pipelink_ir.backends.cuda.emit_stmt import Space
 from pipelink_ir.backends.cuda.kinds import Kinds
+from pipelink_ir.backends.loops.contents import exprs
 from pipelink_ir.backends.loops.form import (
     Alloc,
-    Assign,
     Block,
     Choose,
     Const,
-    Contract,
     Convert,
-    CopyAsync,
     Expr,
     Fail,
     For,
     If,
     Let,
     Load,
-    Move,
-    Multiply,
     Op,
-    Own,
     Stmt,
-    Store,
-    StoreFragment,
-    Var,
 )
-from pipelink_ir.backends.loops.tidy import exprs
 from pipelink_ir.ir.dtypes import I64
 
 MAX_THREADS_IN_GRID = 1 << 24
@@ -100,7 +91,7 @@ class _Walk:
         else:
             # Memory of a size that only the data tell may not be there.
             self.checks = self.checks or isinstance(s, Fail) or (isinstance(s, Alloc) and not isinstance(s.size, Const))
-            for x in _values(s):
+            for x in exprs(s):
                 self._check(x)
             if isinstance(s, Let) and not s.value.dtype.is_float:
                 self.bounds.names[s.name] = self.bounds.of(s.value)
@@ -147,27 +138,3 @@ class _Walk:
             self._check(x.arg)
         elif isinstance(x, Load):
             self._check(x.index)
-
-
-def _values(s: Stmt) -> tuple[Expr, ...]:
-    if isinstance(s, Let | Assign):
-        return (s.value,)
-    if isinstance(s, Var):
-        return (s.init,)
-    if isinstance(s, Store):
-        return s.index, s.value
-    if isinstance(s, Move):
-        return s.at, s.index
-    if isinstance(s, Alloc):
-        return (s.size,)
-    if isinstance(s, Own):
-        return s.exprs
-    if isinstance(s, Multiply):
-        return s.left.index, s.right.index
-    if isinstance(s, StoreFragment):
-        return (s.part,)
-    if isinstance(s, Contract):
-        return exprs(s)
-    if isinstance(s, CopyAsync):
-        return s.index, s.source, s.inside
-    return s.values if isinstance(s, Fail) else ()

@@ -5,12 +5,13 @@ what stands before and around a parallel loop; the depth of expressions. Not che
 """
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import NoReturn, assert_never
 
 from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.contents import exprs
 from pipelink_ir.backends.loops.gpu.check import check_device
 from pipelink_ir.backends.loops.own_check import check_own
-from pipelink_ir.backends.loops.tidy import DEPTH, exprs, parts
+from pipelink_ir.backends.loops.tidy import DEPTH, parts
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import BOOL, F32, F64, I32, I64, DType
 
@@ -99,6 +100,8 @@ class _Checker:
             self.matrix(s)
         elif isinstance(s, form.Fail):
             self.need(0 <= s.site < len(self.program.sites) and len(s.values) <= 4, f"there is no site {s.site}")
+        elif not isinstance(s, form.Barrier | form.Commit | form.Await):
+            assert_never(s)
 
     def contract(self, s: form.Contract, level: int) -> None:
         """A product that streams."""

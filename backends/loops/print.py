@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import assert_never
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.ir.dtypes import BOOL, F32, I64
@@ -69,7 +70,8 @@ def _stmt(s: form.Stmt, level: int) -> Iterator[str]:
         yield pad + _fragments(s)
 
 
-def _fragments(s: form.Stmt) -> str:
+def _fragments(s: form.Fragment | form.Own | form.Multiply | form.Trade | form.Contract | form.StoreFragment | form.CopyAsync | form.Await
+               | form.Commit) -> str:
     """Statements about matrix fragments and copies under way."""
     if isinstance(s, form.Fragment):
         t = s.tiles
@@ -89,7 +91,11 @@ def _fragments(s: form.Stmt) -> str:
         return f"%{s.buffer}[0.. pitch {s.pitch}] = part {expr_text(s.part)} of {s.fragment}"
     if isinstance(s, form.CopyAsync):
         return f"copy %{s.buffer}[{expr_text(s.index)}..] = %{s.origin}[{expr_text(s.source)}..] if {expr_text(s.inside)}"
-    return f"await {s.pending}" if isinstance(s, form.Await) else "commit"
+    if isinstance(s, form.Await):
+        return f"await {s.pending}"
+    if isinstance(s, form.Commit):
+        return "commit"
+    assert_never(s)
 
 
 def _by(pair: tuple[int, int]) -> str:

@@ -2,6 +2,9 @@
 from __future__ import annotations
 
 from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.contents import blocks as blocks
+from pipelink_ir.backends.loops.contents import exprs as exprs
+from pipelink_ir.backends.loops.contents import makes, put, reads
 
 DEPTH = 40
 """Deepest expression that is put together."""
@@ -57,46 +60,6 @@ def _refs(x: form.Expr, out: list[str]) -> None:
             _refs(p, out)
 
 
-def exprs(s: form.Stmt) -> tuple[form.Expr, ...]:
-    """The expressions that a statement itself evaluates."""
-    if isinstance(s, form.Let | form.Assign):
-        return (s.value,)
-    if isinstance(s, form.Var):
-        return (s.init,)
-    if isinstance(s, form.Store):
-        return (s.index, s.value)
-    if isinstance(s, form.Move):
-        return (s.at, s.index)
-    if isinstance(s, form.Combine) and s.apart is not None:
-        return (s.apart,)
-    if isinstance(s, form.For):
-        return (s.lo, s.hi, s.step)
-    if isinstance(s, form.If):
-        return (s.cond,)
-    if isinstance(s, form.Alloc):
-        return (s.size,)
-    if isinstance(s, form.Own):
-        return s.exprs
-    if isinstance(s, form.Multiply):
-        return (s.left.index, s.right.index)
-    if isinstance(s, form.Contract):
-        return (s.row, s.column, s.batch, s.terms, *s.left.sizes, *s.left.steps, *s.right.sizes, *s.right.steps)
-    if isinstance(s, form.StoreFragment):
-        return (s.part,)
-    if isinstance(s, form.CopyAsync):
-        return (s.index, s.source, s.inside)
-    return s.values if isinstance(s, form.Fail) else ()
-
-
-def blocks(s: form.Stmt) -> tuple[form.Block, ...]:
-    """The blocks inside a statement."""
-    if isinstance(s, form.For):
-        return (s.body,)
-    if isinstance(s, form.If):
-        return (s.then, s.other)
-    return ()
-
-
 def written(s: form.Store | form.Move) -> str:
     """The memory that a statement stores to."""
     return s.buffer if isinstance(s, form.Store) else s.to
@@ -113,33 +76,15 @@ def _live(body: form.Block) -> set[str]:
 
     def collect(block: form.Block, control: frozenset[str]) -> None:
         for s in block:
-            own = frozenset(n for x in exprs(s) for n in refs(x)) | control
-            if isinstance(s, form.Move):
-                own |= {"%" + s.source}
+            own = frozenset(n for x in exprs(s) for n in refs(x)) | control | frozenset(reads(s))
             if isinstance(s, form.Alloc):
-                scratch.add(s.name)
-                needs.setdefault("%" + s.name, set()).update(own)
-            elif isinstance(s, form.Let | form.Var | form.Assign):
-                needs.setdefault(s.name, set()).update(own)
-            elif isinstance(s, form.Combine):
-                for name in s.names:
-                    needs.setdefault(name, set()).update(own, s.names)
-            elif isinstance(s, form.Own):
-                for name in s.targets:
-                    needs.setdefault("%" + name, set()).update(own, ("%" + n for n in s.sources))
-            elif isinstance(s, form.Contract):
-                needs.setdefault("%" + s.sums, set()).update(own)
-            elif isinstance(s, form.Trade):
-                needs.setdefault("%" + s.target, set()).update(own, ("%" + s.source,))
-            elif isinstance(s, form.Multiply):
-                needs.setdefault(f"#{s.fragment}", set()).update(own, ("%" + s.left.buffer, "%" + s.right.buffer))
-            elif isinstance(s, form.StoreFragment):
-                needs.setdefault("%" + s.buffer, set()).update(own, (f"#{s.fragment}",))
-            elif isinstance(s, form.CopyAsync):
-                needs.setdefault("%" + s.buffer, set()).update(own)
-            elif isinstance(s, form.Store | form.Move) and written(s) in scratch:
-                needs.setdefault("%" + written(s), set()).update(own)
-            elif isinstance(s, form.Store | form.Move | form.Fail):
+                scratch.add("%" + s.name)
+            for name in makes(s):
+                if name[0] != "%" or name in scratch:
+                    needs.setdefault(name, set()).update(own)
+                else:
+                    roots.update(own)
+            if isinstance(s, form.Fail):
                 roots.update(own)
             for b in blocks(s):
                 collect(b, own)
@@ -152,27 +97,19 @@ def _live(body: form.Block) -> set[str]:
         if name not in live:
             live.add(name)
             work += needs.get(name, ())
-    return live | {"dead %" + n for n in scratch if "%" + n not in live}
+    return live | {f"dead {n}" for n in scratch if n not in live}
+
+
+def _dead(name: str, live: set[str]) -> bool:
+    """Whether nobody needs what is made. Memory that is no scratch is needed."""
+    return f"dead {name}" in live if name[0] == "%" else name not in live
 
 
 def _sweep(body: form.Block, live: set[str]) -> form.Block:
     out: list[form.Stmt] = []
     for s in body:
-        if isinstance(s, form.Let | form.Var | form.Assign) and s.name not in live:
-            continue
-        if isinstance(s, form.Combine) and live.isdisjoint(s.names):
-            continue
-        if isinstance(s, form.Combine) and not live.intersection(s.names):
-            continue
-        if isinstance(s, form.StoreFragment | form.CopyAsync) and "dead %" + s.buffer in live:
-            continue
-        if isinstance(s, form.Contract | form.Trade) and "dead %" + (s.sums if isinstance(s, form.Contract) else s.target) in live:
-            continue
-        if isinstance(s, form.Own) and live.issuperset("dead %" + n for n in s.targets):
-            continue
-        if (isinstance(s, form.Fragment) and f"#{s.name}" not in live) or (isinstance(s, form.Multiply) and f"#{s.fragment}" not in live):
-            continue
-        if (isinstance(s, form.Alloc) and "%" + s.name not in live) or (isinstance(s, form.Store | form.Move) and "dead %" + written(s) in live):
+        made = makes(s)
+        if made and all(_dead(n, live) for n in made):
             continue
         if isinstance(s, form.For):
             inner = _sweep(s.body, live)
@@ -203,18 +140,8 @@ def _counts(body: form.Block, out: dict[str, int]) -> None:
 def _unstable(body: form.Block, out: set[str]) -> None:
     """Names whose value at one place may not be their value at another: mutable scalars, and memory that is written."""
     for s in body:
-        if isinstance(s, form.Var):
-            out.add(s.name)
-        elif isinstance(s, form.Move):
-            out.add("%" + s.to)
-        elif isinstance(s, form.Store | form.StoreFragment | form.CopyAsync):
-            out.add("%" + s.buffer)
-        elif isinstance(s, form.Contract):
-            out.add("%" + s.sums)
-        elif isinstance(s, form.Trade):
-            out.add("%" + s.target)
-        elif isinstance(s, form.Own):
-            out.update("%" + n for n in s.targets)
+        if not isinstance(s, form.Let | form.Alloc):
+            out.update(makes(s))
         for b in blocks(s):
             _unstable(b, out)
 
@@ -271,40 +198,10 @@ def _put(x: form.Expr, held: dict[str, form.Expr]) -> form.Expr:
     return x
 
 
-def _three(x: tuple[form.Expr, form.Expr, form.Expr], held: dict[str, form.Expr]) -> tuple[form.Expr, form.Expr, form.Expr]:
-    return _put(x[0], held), _put(x[1], held), _put(x[2], held)
-
-
 def _rebuilt(s: form.Stmt, held: dict[str, form.Expr], deep: dict[str, int], counts: dict[str, int], unstable: set[str]) -> form.Stmt:
-    if isinstance(s, form.Var):
-        return form.Var(s.name, s.dtype, _put(s.init, held))
-    if isinstance(s, form.Assign):
-        return form.Assign(s.name, _put(s.value, held))
-    if isinstance(s, form.Store):
-        return form.Store(s.buffer, _put(s.index, held), _put(s.value, held), s.memory)
-    if isinstance(s, form.Combine) and s.apart is not None:
-        return form.Combine(s.fn, s.names, _put(s.apart, held), s.lanes)
-    if isinstance(s, form.Move):
-        return form.Move(s.to, _put(s.at, held), s.source, _put(s.index, held), s.count)
-    if isinstance(s, form.Alloc):
-        return form.Alloc(s.name, s.memory, _put(s.size, held), s.shared)
-    if isinstance(s, form.Fail):
-        return form.Fail(s.site, tuple(_put(v, held) for v in s.values))
-    if isinstance(s, form.Contract):
-        a, b = (form.Panel(p.buffer, _three(p.sizes, held), (_put(p.steps[0], held), _put(p.steps[1], held))) for p in (s.left, s.right))
-        return form.Contract(s.sums, s.ring, a, b, _put(s.terms, held), *_three((s.row, s.column, s.batch), held), s.maps)
-    if isinstance(s, form.Own):
-        return s.put(lambda x: _put(x, held))
-    if isinstance(s, form.Multiply):
-        left, right = (form.Factor(f.buffer, _put(f.index, held), f.along, f.pitch) for f in (s.left, s.right))
-        return form.Multiply(s.fragment, left, right, s.depth)
-    if isinstance(s, form.StoreFragment):
-        return form.StoreFragment(s.fragment, _put(s.part, held), s.buffer, s.pitch)
-    if isinstance(s, form.CopyAsync):
-        return form.CopyAsync(s.buffer, _put(s.index, held), s.origin, _put(s.source, held), _put(s.inside, held), s.memory)
     if isinstance(s, form.If):
         return form.If(_put(s.cond, held), _melt(s.then, held, deep, counts, unstable), _melt(s.other, held, deep, counts, unstable))
     if isinstance(s, form.For):
         return form.For(s.var, _put(s.lo, held), _put(s.hi, held), _put(s.step, held), _melt(s.body, held, deep, counts, unstable), s.kind, s.vector,
                         s.unroll)
-    return s
+    return put(s, lambda x: _put(x, held))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.contents import together
 from pipelink_ir.backends.loops.tidy import THREAD, blocks, exprs, refs, written
 
 MOST_THREADS = 1024
 COUNTS = {"sum": 1, "prod": 1, "max": 1, "min": 1, "any": 1, "all": 1, "argmax": 2, "argmin": 2}
 """How many names each `Combine` takes."""
-_MATRICES = form.Fragment | form.Multiply | form.StoreFragment | form.Commit | form.Await | form.Contract
 Need = Callable[[bool, str], None]
 
 
@@ -35,10 +35,9 @@ def _serial(body: form.Block, kinds: tuple[str, ...], need: Need, traded: bool =
     """Statements of one thread. `traded`: all threads of a warp come there together."""
     for s in body:
         need(not isinstance(s, form.CopyAsync) or kinds == ("serial",), "a copy stands outside of the threads of a block")
-        need(not isinstance(s, form.Barrier | form.Combine), "one thread cannot wait for others")
-        need(not isinstance(s, _MATRICES), "one thread has no fragment of a matrix")
+        need(not together(s), "one thread cannot wait for others" if isinstance(s, form.Barrier | form.Combine) else
+             "one thread has no sums that others have a part of" if isinstance(s, form.Own) else "one thread has no fragment of a matrix")
         need(not isinstance(s, form.Trade) or traded, "threads trade where not all of them come together")
-        need(not isinstance(s, form.Own), "one thread has no sums that others have a part of")
         need(not isinstance(s, form.Alloc) or not s.shared, "one thread cannot share memory")
         need(not isinstance(s, form.For) or s.kind in kinds, f"a loop of kind {s.kind if isinstance(s, form.For) else ''} stands inside the work of one thread")
         for b in blocks(s):
