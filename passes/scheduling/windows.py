@@ -80,6 +80,12 @@ def window_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, cho
     return Window(across, many, down if rows > 1 else -1, rows, whole, fit if rows > 1 else 0)
 
 
+def slides(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None) -> bool:
+    """Whether neighbours along some axis read the same elements: places of a tensor at several distances from their own."""
+    uses = uses_of(piece, op.tensors, local, chosen or {}).uses
+    return any(_distances(uses, a.index) > 1 for a in piece.axes)
+
+
 def _at(u: Use, name: str) -> set[tuple[object, ...]]:
     """The distances along an axis at which a read is; an index of a reduction that is written out stands for several."""
     out: set[tuple[object, ...]] = set()
