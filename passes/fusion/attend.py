@@ -20,7 +20,7 @@ MOST = 16
 
 
 def attentions(g: Graph, found: Callable[[list[Call]], bool]) -> list[list[int]]:
-    """Calls that are attention together, each list in order, the product with the values last. `found` says whether they are."""
+    """Calls that are attention together, each list in order: the last is the product with the values, or what divides that. `found` says whether they are."""
     out: list[list[int]] = []
     taken: set[int] = set()
     weights = _Weights()
@@ -28,36 +28,88 @@ def attentions(g: Graph, found: Callable[[list[Call]], bool]) -> list[list[int]]
         group = g.groups.get(call.number)
         if group is None or group.terms.own is not None or group.device is not GPU or not call.facts.product or call.number in taken:
             continue
-        inside = _above(g, call, False)
-        if inside is None or inside & taken or len(inside) > MOST:
-            continue
-        numbers = sorted({*inside, call.number})
-        calls = [g.calls[n] for n in numbers]
-        if weights.among(calls) and found(calls):
-            taken.update(numbers)
-            out.append(numbers)
+        for root in (call, *_dividing(g, call)):
+            inside = _above(g, root, call)
+            if inside is None or inside & taken or len(inside) > MOST:
+                continue
+            numbers = sorted({*inside, root.number})
+            calls = [g.calls[n] for n in numbers]
+            if weights.among(calls) and found(calls):
+                taken.update(numbers)
+                out.append(numbers)
+                break
     return out
 
 
-def _above(g: Graph, call: Call, softmax: bool, depth: int = 0) -> set[int] | None:
-    """The calls above one that lead to a softmax, and through it to a product; None if no way does."""
+def _dividing(g: Graph, product: Call) -> list[Call]:
+    """The one call that reads a product, which may divide by the sums of the weights."""
+    edge = product.results[0]
+    readers = g.readers.get(edge, [])
+    if len(product.results) != 1 or len(readers) != 1 or g.outside[edge] != 1 or edge in g.waited:
+        return []
+    reader = g.calls[readers[0]]
+    return [reader] if not reader.facts.product and len(reader.results) == 1 and _may(g, reader, product) else []
+
+
+def _may(g: Graph, maker: Call, reader: Call) -> bool:
+    """Whether a call can be a part of what another one is a part of."""
+    one, other = g.groups[maker.number], g.groups[reader.number]
+    return one.terms.own is None and one.terms.place == other.terms.place and len(maker.results) == 1 and not (
+        not maker.facts.product and (maker.facts.fails or maker.facts.recurrent))
+
+
+def _above(g: Graph, root: Call, through: Call) -> set[int] | None:
+    """The calls on ways from `root` upwards that cross a maximum and end at a product (other than `through`), as far as nobody else reads what they make; None
+    if there is no such way."""
+    near: dict[int, list[int]] = {}
+    stack = [root.number]
+    while stack:
+        call = g.calls[stack.pop()]
+        makers = [g.maker[e] for e in dict.fromkeys(call.args) if e in g.maker and e not in g.waited and _may(g, g.calls[g.maker[e]], call)]
+        near[call.number] = makers
+        if len(near) > 2 * MOST:
+            return None
+        stack += [m for m in makers if m not in near and (not g.calls[m].facts.product or m == through.number)]
+    while True:
+        inside = _between(g, near, root.number)
+        shared = {n for n in inside if n != root.number and _read_elsewhere(g, n, inside)}
+        if not shared:
+            return inside - {root.number} or None
+        near = {n: [m for m in makers if m not in shared] for n, makers in near.items() if n not in shared}
+
+
+def _read_elsewhere(g: Graph, number: int, inside: set[int]) -> bool:
+    edge = g.calls[number].results[0]
+    return sum(r in inside for r in g.readers.get(edge, ())) != g.outside[edge]
+
+
+def _between(g: Graph, near: dict[int, list[int]], root: int) -> set[int]:
+    """What lies on ways from the root to a product that cross a maximum."""
+    ends: dict[int, set[bool]] = {}
+
+    def above(n: int) -> set[bool]:
+        """Whether ways from a call up to a product cross a maximum: of each way that there is."""
+        if n not in ends:
+            if n not in near:
+                ends[n] = {False}
+            else:
+                ends[n] = set()
+                crossed = _has_maximum(g.calls[n])
+                ends[n] = {crossed or x for m in near[n] for x in above(m)}
+        return ends[n]
+
     out: set[int] = set()
-    for edge in dict.fromkeys(call.args):
-        if edge not in g.maker or g.outside[edge] != 1 or edge in g.waited or depth > MOST:
+    seen: set[tuple[int, bool]] = set()
+    stack = [(root, False)]
+    while stack:
+        n, crossed = stack.pop()
+        if (n, crossed) in seen:
             continue
-        maker = g.calls[g.maker[edge]]
-        group = g.groups[maker.number]
-        if group.terms.own is not None or group.terms.place != g.groups[call.number].terms.place or len(maker.results) != 1:
-            continue
-        if maker.facts.product:
-            found = set[int]() if softmax else None
-        elif maker.facts.fails or maker.facts.recurrent:
-            continue
-        else:
-            found = _above(g, maker, softmax or _has_maximum(maker), depth + 1)
-        if found is not None:
-            out |= found | {maker.number}
-    return out or None
+        seen.add((n, crossed))
+        if any(crossed or x for x in above(n)):
+            out.add(n)
+            stack += [(m, crossed or (n in near and _has_maximum(g.calls[n]))) for m in near.get(n, ())]
+    return out
 
 
 def _has_maximum(call: Call) -> bool:
