@@ -281,8 +281,14 @@ def host(arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 def differs(got: Mapping[str, Any], wanted: Sequence[Mapping[str, Any]], results: Sequence[Operand]) -> str | None:
     """How results differ from what they are near to one of."""
+    import numpy as np
+
     from pipelink_ir.runtime.verification import compare
     for r in results:
+        mine = np.ascontiguousarray(got[r.name])
+        # Mostly not a bit differs, which is found out soonest.
+        if any(mine.dtype == w[r.name].dtype and mine.shape == w[r.name].shape and mine.tobytes() == w[r.name].tobytes() for w in wanted):
+            continue
         fault, _ = compare(got[r.name], [w[r.name] for w in wanted], DTYPES[r.type.dtype])
         if fault is not None:
             return f"'%{r.name}' {fault}"

@@ -20,7 +20,7 @@ FAR = 1.25
 LEAST = 0.02
 """What a gain has to be at least."""
 HOPELESS = 3.0
-"""A way whose first timed call takes so many times the default's is tried no further."""
+"""A way whose first timed call takes so many times the default's is tried no further; nor one whose very first call takes the square of that."""
 
 
 class Clock(Protocol):
@@ -73,10 +73,10 @@ class GpuClock:
 def in_turns(clock: Clock, calls: Mapping[str, Callable[[], Any]], turns: int = TURNS) -> dict[str, list[float]]:
     """Seconds of each call in each turn; of those that fall far behind of the first turns only. The first of `calls` is what others are held against."""
     default = next(iter(calls))
-    for name, call in calls.items():
-        clock(call, name)
+    warm = {name: clock(call, name) for name, call in calls.items()}
     took: dict[str, list[float]] = {name: [] for name in calls}
-    left = list(calls)
+    left = [n for n in calls if warm[n] < HOPELESS ** 2 * warm[default]]
+    took |= {n: [warm[n]] for n in calls if n not in left}
     for turn in range(turns):
         # Who comes first changes from turn to turn, so that nobody always follows the same one.
         for name in left[turn % len(left):] + left[:turn % len(left)]:
