@@ -25,7 +25,8 @@ from pipelink_ir.backends.cuda.kinds import Kinds, kinds_of
 from pipelink_ir.backends.cuda.names import Names, kernel_names
 from pipelink_ir.backends.cuda.prelude import NAME, shown
 from pipelink_ir.backends.cuda.target_facts import CUDA, TargetFacts
-from pipelink_ir.backends.loops.form import Attend, Block, Contract, For, If, Kernel, Move, Program, Store, evaluate
+from pipelink_ir.backends.loops.contents import blocks, makes
+from pipelink_ir.backends.loops.form import Attend, Block, Contract, For, Kernel, Program, evaluate
 from pipelink_ir.ir.dtypes import DType
 from pipelink_ir.ir.nodes import Define, Operator
 
@@ -215,18 +216,13 @@ def _needs_table(kernel: Kernel, facts: TargetFacts) -> bool:
 
 
 def _stored(block: Block) -> Iterable[str]:
+    """Memory that a kernel writes: what its statements make, and what threads that bring factors draft there."""
     for s in block:
-        if isinstance(s, Store):
-            yield s.buffer
-        elif isinstance(s, Contract | Attend):
+        yield from (n.removeprefix("%") for n in makes(s) if n.startswith("%"))
+        if isinstance(s, Contract | Attend):
             yield s.maps
-        elif isinstance(s, Move):
-            yield s.to
-        elif isinstance(s, For):
-            yield from _stored(s.body)
-        elif isinstance(s, If):
-            yield from _stored(s.then)
-            yield from _stored(s.other)
+        for b in blocks(s):
+            yield from _stored(b)
 
 
 def _comments(program: Program, kernel: Kernel, operator: Operator | None) -> list[str]:

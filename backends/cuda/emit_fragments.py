@@ -1,6 +1,8 @@
 """Statements about matrix fragments, and about copies under way, as C++: calls of what `prelude/fragments.cuh` offers."""
 from __future__ import annotations
 
+from typing import assert_never
+
 from pipelink_ir.backends.cuda.emit_expr import Expressions, memory_type
 from pipelink_ir.backends.cuda.emit_own import attend_lines, own_line, seen_text
 from pipelink_ir.backends.loops.form import (
@@ -19,7 +21,6 @@ from pipelink_ir.backends.loops.form import (
     Multiply,
     Own,
     Panel,
-    Stmt,
     StoreFragment,
     Trade,
 )
@@ -40,7 +41,7 @@ def has_fragments(body: Block) -> bool:
                or (isinstance(s, If) and (has_fragments(s.then) or has_fragments(s.other))) for s in body)
 
 
-def fragment_line(s: Stmt, e: Expressions, fragments: dict[str, str]) -> str:
+def fragment_line(s: Statement, e: Expressions, fragments: dict[str, str]) -> str:
     """One statement; `fragments` has the names of declared ones in C++."""
     if isinstance(s, Own):
         return own_line(s, e)
@@ -58,7 +59,11 @@ def fragment_line(s: Stmt, e: Expressions, fragments: dict[str, str]) -> str:
     if isinstance(s, CopyAsync):
         to, source = e.place(s.buffer, s.memory).name, e.place(s.origin, s.memory).name
         return f"pl::copy_async(&{to}[{e.address(s.index)}], &{source}[{e.address(s.source)}], {e.data(s.inside)});"
-    return f"pl::copies_await<{s.pending}>();" if isinstance(s, Await) else "pl::copies_commit();"
+    if isinstance(s, Await):
+        return f"pl::copies_await<{s.pending}>();"
+    if isinstance(s, Commit):
+        return "pl::copies_commit();"
+    assert_never(s)
 
 
 def _layout(f: Factor) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.backends.cuda.emit_expr import Expressions, Place, memory_type
-from pipelink_ir.backends.cuda.emit_fragments import Statement, Streamed, feeding, fragment_line, has_fragments, stream_lines, streamed_in, tile_text
+from pipelink_ir.backends.cuda.emit_fragments import Streamed, feeding, fragment_line, has_fragments, stream_lines, streamed_in, tile_text
 from pipelink_ir.backends.cuda.kinds import C_TYPES, addressing, kind_of_dtype, over_symbols
 from pipelink_ir.backends.cuda.names import Names
 from pipelink_ir.backends.cuda.target_facts import TargetFacts
@@ -165,7 +165,7 @@ class Writer:
                 self.line(f"{self.stream}.multiply({e.places[s.sums].name}, {tile_text(s, e)});")
             case Attend():
                 self.line(f"{self.stream}.multiply({', '.join(e.places[n].name for n in s.targets)}, {tile_text(s, e)});")
-            case _ if isinstance(s, Statement):
+            case _:
                 if isinstance(s, Fragment):
                     self.fragments[s.name] = self.scope.new(s.name)
                 self.line(fragment_line(s, e, self.fragments))
