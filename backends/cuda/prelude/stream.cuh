@@ -209,11 +209,14 @@ template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGE
   u8* draft;
   u32 ring, gates, phase, position, turn;
   int slot;
+  // The number of a warp, which the compiler is shown to be one for all its lanes: descriptions and addresses are then made once for a warp.
+  int warp;
 
   // `shared` is SHARED bytes, `memory` 256 bytes of device memory for each block and 128 more. All tiles have the same number of `terms`.
   PL_MEMBER Stream(u8* shared, u8* memory, const Panel<A>& a, const Panel<B>& b, int terms)
-      : left(a), right(b), steps((terms + DEPTH - 1) / DEPTH), phase(0), position(0), turn(0), slot(0) {
+      : left(a), right(b), steps((terms + DEPTH - 1) / DEPTH), phase(0), position(0), turn(0), slot(0), warp(thread() / 32) {
 #if PL_SM90A
+    warp = __shfl_sync(0xffffffffu, warp, 0);
     const u32 at = shared_address(shared), begin = (at + 1023) / 1024 * 1024;
     ring = begin;
     draft = shared + (begin - at) + STAGES * STAGE;
@@ -249,16 +252,8 @@ template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGE
   }
 
   // Whether a thread belongs to those that feed; if not, its team and its place in it.
-  static PL_MEMBER bool feeds() { return warp() >= TEAMS * 4; }
-  static PL_MEMBER int team() { return warp() / 4; }
-  // The number of a warp, which the compiler is shown to be one for all its lanes: descriptions and addresses are then made once for a warp.
-  static PL_MEMBER int warp() {
-#if PL_SM90A
-    return __shfl_sync(0xffffffffu, thread() / 32, 0);
-#else
-    return thread() / 32;
-#endif
-  }
+  PL_MEMBER bool feeds() const { return warp >= TEAMS * 4; }
+  PL_MEMBER int team() const { return warp / 4; }
   static PL_MEMBER int member() { return thread() % 128; }
 
   PL_MEMBER void begin_feeding() {
@@ -280,7 +275,7 @@ template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGE
   // Brings a tile from line `row` of the left factor and line `column` of the right one.
   PL_MEMBER void feed(int row, int row_batch, int column, int column_batch) {
 #if PL_SM90A
-    if (warp() != TEAMS * 4) return;
+    if (warp != TEAMS * 4) return;
     for (int step = 0; step < steps; step++) {
       const u32 a = ring + slot * STAGE, b = a + A_BYTES, gate = full(slot);
       const int k = step * DEPTH;
