@@ -40,11 +40,11 @@ class Cut:
         return self.depth // self.groups
 
 
-USUAL = Cut(64, 64, (4, 4), 16)
+USUAL = Cut(64, 64, (8, 4), 32, 2)
 """Where nothing is known."""
 FEW = Cut(1, 16, (1, 4), 256, 64, 3)
 """For rows that are too few for a matrix."""
-LEAST = Cut(8, 16, (4, 4), 128, 16)
+LEAST = Cut(8, 16, (4, 4), 128, 16, 3)
 """Where even small tiles leave processors without work."""
 
 
@@ -61,10 +61,10 @@ class _Rule:
 _RULES = (
     _Rule(Cut(64, 16, (4, 4), 32, 2), 132, columns=16),
     _Rule(Cut(64, 32, (4, 4), 16), 132, terms=16),
-    _Rule(Cut(64, 64, (8, 4), 32, 2), 192),
+    _Rule(USUAL, 192),
     _Rule(Cut(32, 32, (4, 4), 32, 4, 3), 64),
     _Rule(Cut(16, 32, (4, 4), 64, 8, 3), 64),
-    _Rule(Cut(16, 16, (4, 4), 64, 16, 3), 48),
+    _Rule(Cut(16, 16, (4, 4), 64, 16, 4), 90),
 )
 """The first that fits is taken. Measured on an H200, 132 processors, for products of 49 to 12544 rows (`docs/decisions/small-products.md`)."""
 
