@@ -70,12 +70,6 @@ PL_DEVICE void gate_arrive(u32 gate) { asm volatile("mbarrier.arrive.shared::cta
 PL_DEVICE void gate_expect(u32 gate, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(gate), "r"(bytes) : "memory");
 }
-// One lane of a warp that is all there. The compiler knows that it is one, so what the copy engine is told can come from registers of the warp.
-PL_DEVICE bool elected() {
-  u32 one;
-  asm volatile("{\n .reg .pred p;\n elect.sync _|p, 0xffffffff;\n selp.u32 %0, 1, 0, p;\n}" : "=r"(one)::"memory");
-  return one != 0;
-}
 PL_DEVICE void gate_wait(u32 gate, u32 phase) {
   u32 passed = 0;
   while (!passed) {
@@ -209,14 +203,11 @@ template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGE
   u8* draft;
   u32 ring, gates, phase, position, turn;
   int slot;
-  // The number of a warp, which the compiler is shown to be one for all its lanes: descriptions and addresses are then made once for a warp.
-  int warp;
 
   // `shared` is SHARED bytes, `memory` 256 bytes of device memory for each block and 128 more. All tiles have the same number of `terms`.
   PL_MEMBER Stream(u8* shared, u8* memory, const Panel<A>& a, const Panel<B>& b, int terms)
-      : left(a), right(b), steps((terms + DEPTH - 1) / DEPTH), phase(0), position(0), turn(0), slot(0), warp(thread() / 32) {
+      : left(a), right(b), steps((terms + DEPTH - 1) / DEPTH), phase(0), position(0), turn(0), slot(0) {
 #if PL_SM90A
-    warp = __shfl_sync(0xffffffffu, warp, 0);
     const u32 at = shared_address(shared), begin = (at + 1023) / 1024 * 1024;
     ring = begin;
     draft = shared + (begin - at) + STAGES * STAGE;
@@ -252,8 +243,8 @@ template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGE
   }
 
   // Whether a thread belongs to those that feed; if not, its team and its place in it.
-  PL_MEMBER bool feeds() const { return warp >= TEAMS * 4; }
-  PL_MEMBER int team() const { return warp / 4; }
+  static PL_MEMBER bool feeds() { return thread() >= TEAMS * 128; }
+  static PL_MEMBER int team() { return thread() / 128; }
   static PL_MEMBER int member() { return thread() % 128; }
 
   PL_MEMBER void begin_feeding() {
@@ -275,27 +266,24 @@ template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGE
   // Brings a tile from line `row` of the left factor and line `column` of the right one.
   PL_MEMBER void feed(int row, int row_batch, int column, int column_batch) {
 #if PL_SM90A
-    if (warp != TEAMS * 4) return;
+    if (thread() != TEAMS * 128) return;
     for (int step = 0; step < steps; step++) {
       const u32 a = ring + slot * STAGE, b = a + A_BYTES, gate = full(slot);
       const int k = step * DEPTH;
       gate_wait(empty(slot), phase ^ 1);
-      if (elected()) {
-        gate_expect(gate, STAGE);
-        if (ALONG_A) {
-          box_copy(a, maps, k, row, row_batch, gate);
-        } else {
-          PL_UNROLL
-          for (int i = 0; i < M; i++) box_copy(a + i * 8192, maps, row + 64 * i, k, row_batch, gate);
-        }
-        if (ALONG_B) {
-          box_copy(b, maps + 128, k, column, column_batch, gate);
-        } else {
-          PL_UNROLL
-          for (int i = 0; i < N / 64; i++) box_copy(b + i * 8192, maps + 128, column + 64 * i, k, column_batch, gate);
-        }
+      gate_expect(gate, STAGE);
+      if (ALONG_A) {
+        box_copy(a, maps, k, row, row_batch, gate);
+      } else {
+        PL_UNROLL
+        for (int i = 0; i < M; i++) box_copy(a + i * 8192, maps, row + 64 * i, k, row_batch, gate);
       }
-      __syncwarp();
+      if (ALONG_B) {
+        box_copy(b, maps + 128, k, column, column_batch, gate);
+      } else {
+        PL_UNROLL
+        for (int i = 0; i < N / 64; i++) box_copy(b + i * 8192, maps + 128, column + 64 * i, k, column_batch, gate);
+      }
       advance();
     }
 #endif
