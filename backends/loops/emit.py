@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import frexp
 from typing import Any, Union
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.fold import fold, literal
 from pipelink_ir.ir.diagnostics import internal_error
-from pipelink_ir.ir.dtypes import BOOL, I32, I64, DType
+from pipelink_ir.ir.dtypes import BOOL, F32, I32, I64, DType
 
 Atom = Union[form.Const, form.Ref]
 Key = Any
@@ -62,6 +63,8 @@ class Emitter:
         self.values: dict[str, form.Expr] = {}
         """What each `Let` is."""
         self.names: dict[str, int] = {}
+        self.doubles = False
+        """Whether a sum with 2, 4, 8 … times something is one fused multiply-add. The product is exact, so that the sum is the same."""
         self.taken: frozenset[str] = frozenset()
         """Names of memory that is there already."""
 
@@ -173,7 +176,22 @@ class Emitter:
             linear = self._linear(fn, args)
             if linear is not None:
                 return linear
+        if self.doubles and fn in ("+", "-") and args[0].dtype is F32:
+            fused = self._doubled(fn, args)
+            if fused is not None:
+                return fused
         return self._op(fn, args, hint)
+
+    def _doubled(self, fn: str, args: tuple[Atom, ...]) -> Atom | None:
+        """`a + 2 * b`, `2 * b + a` and `a - 2 * b` at once."""
+        for at in (1, 0) if fn == "+" else (1,):
+            product = self.values.get(args[at].name) if isinstance(args[at], form.Ref) else None  # type: ignore[union-attr]
+            if isinstance(product, form.Op) and product.fn == "*":
+                for k in (0, 1):
+                    factor, other = product.args[k], product.args[1 - k]
+                    if isinstance(factor, form.Const) and isinstance(other, form.Ref) and abs(frexp(factor.value)[0]) == 0.5 and abs(factor.value) >= 1:
+                        return self._op("fma", (form.Const(-factor.value if fn == "-" else factor.value, F32), other, args[1 - at]))
+        return None
 
     def _op(self, fn: str, args: tuple[Atom, ...], hint: str = "v") -> Atom:
         known = fold(fn, args)

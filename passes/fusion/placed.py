@@ -62,7 +62,7 @@ def _told(op: TypedOperator, plan: Plan, parts: tuple[Part, ...], made: Composed
         for t in _read(op, plan, step.tensors) & buffers:
             readers[t] += 1
         more += all(op.tensors[t].kind == "local" for t in step.tensors) and any(t in buffers for t in step.tensors)
-    around = max((way.around for way in plan.tiles.values()), default=1.0)
+    around = max((way.around for way in plan.tiles.values() if way.stages), default=1.0)
     return Placed({inside[t]: max(1, n) for t, n in readers.items()}, {inside[t]: r for t, r in rims.items() if t in inside},
                   frozenset(e for t, e in inside.items() if plan.place.get(t) in ("inline", "row")), more, around)
 

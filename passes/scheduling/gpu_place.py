@@ -16,7 +16,7 @@ from pipelink_ir.passes.scheduling.maps import tile_of, word_of
 from pipelink_ir.passes.scheduling.place import CONTEXTS, DEEPEST, Context, Expanded, Planner, deepest, evaluations_in, extent
 from pipelink_ir.passes.scheduling.products import product_of
 from pipelink_ir.passes.scheduling.shape import shape_of
-from pipelink_ir.passes.scheduling.tiles import tiled_of
+from pipelink_ir.passes.scheduling.tiles import Tiled, tiled_of
 from pipelink_ir.passes.scheduling.wishes import Wishes, wishes_of
 
 LAUNCH = 200_000.0
@@ -55,7 +55,22 @@ class GpuPlanner(Planner):
         failed = {r for r, way in final.items() if way is None}
         if failed:
             return GpuPlanner(self.op, self.copies, self.wishes, self.barred | failed).run()
-        return replace(plan, tiles={r: way for r, way in final.items() if way is not None})
+        plan = replace(plan, tiles={r: way for r, way in final.items() if way is not None})
+        return replace(plan, tiles={**plan.tiles, **self._brought(plan)})
+
+    def _brought(self, plan: Plan) -> dict[str, Tiled]:
+        """Stencils that stage no local, and are asked to read from shared memory. Threads that keep a run in registers are faster by themselves: they need not
+        wait for one another."""
+        out: dict[str, Tiled] = {}
+        for step in plan.steps:
+            t = self.op.tensors[step.tensors[0]]
+            wish = self.wishes.maps(t.name, 1)[0] if len(t.pieces) == 1 else None
+            if wish is None or word_of(wish) != "tile" or step.recurrence or len(step.tensors) > 1 or t.name in {*plan.tiles, *self.barred, *self.heads}:
+                continue
+            found = tiled_of(self.op, plan.inline, t, (), tile_of(wish))
+            if found is not None:
+                out[t.name] = found
+        return out
 
     def hopeful(self, name: str) -> bool:
         """Whether a tensor may turn out to be evaluated where it is read."""

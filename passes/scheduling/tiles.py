@@ -33,13 +33,18 @@ SHARED = 48 << 10
 """Bytes of shared memory that every device has for a block."""
 MULTIPROCESSOR = 200 << 10
 """Bytes that the blocks of a multiprocessor share, about."""
-MULTIPROCESSORS = 128
+MULTIPROCESSORS = 132
 """How many there are, about."""
-BUSY = 512
+BUSY = 384
 """So many threads keep a multiprocessor busy."""
+BLOCKS = 4
+"""So many blocks of a multiprocessor have room for what they keep in registers."""
 LOADED = 10.0
-"""Cost of reading an element of an operand."""
+"""Cost of reading an element of an operand, …"""
+BROUGHT = 6.0
+"""… and of bringing it to shared memory."""
 THREADS = 128
+WARP = 32
 WHOLE = 8
 """So many channels at most are computed together."""
 WORK = 6000.0
@@ -179,13 +184,18 @@ class _Finder:
         self._full(reads, found.borders.keys())
         moved = {axis for name, seen in self.read.items() for s in seen for i, axis in zip(s.at, self.axes[name], strict=True)
                  if axis != ALL and i is not None and (i.low or i.high)}
+        if not self.members:
+            places = [i for s in reads[self.root.name] if not self.inline(s.tensor) for i in s.at if i is not None]
+            moved = {i.axis for i in places if i.axis is not None and (i.low or i.high)}
         down, across, whole = self._layout(moved)
         costs = [self._cost(t) for t in jobs]
         alone = [heavy(self.op, self.inline, t.pieces[0]) for t in jobs]
         way = self._run_of(Tiled(down, across, whole, (1, 1), (1, 1), (), (), (0, 0), alone[-1]), reads, costs, alone)
         free = self._free(way, reads, jobs)
         sized = self._sized(free, costs, asked) if free is not None else None
-        if sized is None:
+        if not self.members:
+            _ask(sized is not None and bool(sized.brought))
+        elif sized is None:
             sized = self._sized(way, costs, asked)
         if sized is None:
             raise Declined
@@ -306,28 +316,28 @@ class _Finder:
         return None if best is None else best[1]
 
     def _time(self, w: Tiled, costs: list[float], bytes_: int, keep: int) -> float:
-        """About how long a place takes: rounds of all threads, fewer threads than keep a multiprocessor busy, places of the tile outside of the result."""
+        """About how long a place takes: what warps do for all runs, longer where too few of them are there at a time, what is read, and places of tiles outside
+        of the result; the multiprocessor that has most tiles is done last."""
+        resident = min(BLOCKS, max(1, MULTIPROCESSOR // (bytes_ + 1024)))
+        jobs = [(s.size(w.tile), (1, 1) if s.alone else w.run, cost * s.keep) for s, cost in zip(w.stages, costs, strict=False)]
+        jobs.append((w.tile, (1, 1) if w.alone else w.run, costs[-1] * keep))
         work = 0.0
-        for s, cost in zip(w.stages, costs, strict=False):
-            run = (1, 1) if s.alone else w.run
-            rows, columns = s.size(w.tile)
-            work += -(-(rows // run[0] * (columns // run[1])) // THREADS) * prod(run) * cost * s.keep
-        run = (1, 1) if w.alone else w.run
-        work += -(-(w.tile[0] // run[0] * (w.tile[1] // run[1])) // THREADS) * prod(run) * costs[-1] * keep
-        resident = min(2048, max(1, MULTIPROCESSOR // (bytes_ + 1024)) * THREADS)
+        for (rows, columns), run, cost in jobs:
+            warps = -(-(rows // run[0] * (columns // run[1])) // WARP)
+            rounds = -(-warps * WARP // THREADS)
+            work += warps * WARP * prod(run) * cost * max(1.0, BUSY * rounds / (resident * warps * WARP))
+        for s in w.brought:
+            work += prod(s.size(w.tile)) * s.keep * BROUGHT
         used, blocks = 1.0, 1.0
-        for k, n in ((w.down, w.tile[0]), (w.across, w.tile[1])):
-            size = count(self.piece.axes[k]) if k >= 0 else 1
-            if size is None:
-                blocks = float(MULTIPROCESSORS)
-                continue
-            parts = -(-size // n)
-            used, blocks = used * max(1, size) / max(1, parts * n), blocks * parts
-        for k, a in enumerate(self.piece.axes):
-            if k not in (w.down, w.across, *w.whole):
-                n_ = count(a)
-                blocks *= MULTIPROCESSORS if n_ is None else n_
-        return (work * THREADS / prod(w.tile) + LOADED * w.around) / used * max(1.0, BUSY / resident) * max(1.0, MULTIPROCESSORS / max(1.0, blocks))
+        sizes = [count(a) for a in self.piece.axes]
+        for k, n in enumerate(sizes):
+            tile = {w.down: w.tile[0], w.across: w.tile[1]}.get(k, 1)
+            if n is not None and k not in w.whole:
+                parts = -(-n // tile)
+                used, blocks = used * max(1, n) / max(1, parts * tile), blocks * max(1, parts)
+        most = -(-blocks // MULTIPROCESSORS) * MULTIPROCESSORS / blocks if None not in sizes else 1.0
+        loaded = LOADED * w.around if not w.free else 0.0
+        return (work / prod(w.tile) + loaded) / used * most
 
     def _staged(self, w: Tiled, reads: dict[str, list[Seen]], alone: list[bool]) -> Tiled:
         """The rims of all locals and the borders that are asked for."""

@@ -41,6 +41,7 @@ FIT = 4
 def tile_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Tiled, chosen: Mapping[str, int] | None = None) -> tuple[Lowering, int]:
     """The kernel of tiles, still open, and the number of threads that it needs."""
     lo = Lowering(op, plan, sites, frozenset((job[0].name,)), chosen)
+    lo.e.doubles = not op.exact
     Tiles(lo, [job], way).write()
     lo.fit = FIT
     return lo, THREADS
@@ -324,13 +325,15 @@ class Tiles(Nest):
             row, column = e.op("quot", q, i64(columns)), e.op("rest", q, i64(columns))
             here = _Run(e.op("+", begin[0], e.op("*", row, i64(run[0]))), e.op("+", begin[1], e.op("*", column, i64(run[1]))), *run)
             block, fine = self._written_out(stage, here, writes, one, True)
-            if fine is not TRUE:
+            conds = [near] if near is not TRUE else []
+            if final:
+                conds += [e.op("<=", e.op("+", here.first[a], i64(run[a])), self.end[a]) for a in (0, 1)]
+            if final and way.ends_free:
+                conds += [fine] if fine is not TRUE else []
+            elif fine is not TRUE:
                 plain, _ = self._written_out(stage, here, writes, one, False)
                 block = (form.If(fine, block, plain),)
-            cond = near
-            if final:
-                cond = e.all_of([*([near] if near is not TRUE else []),
-                                 *(e.op("<=", e.op("+", here.first[a], i64(run[a])), self.end[a]) for a in (0, 1))])
+            cond = e.all_of(conds)
             if isinstance(cond, form.Const):
                 for s in block:
                     e.raw(s)

@@ -32,6 +32,7 @@ from pipelink_ir.passes.scheduling.windows import Window
 def window_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, window: Window, chosen: Mapping[str, int] | None = None) -> Lowering:
     """The kernel of runs, still open."""
     lo = Lowering(op, plan, sites, frozenset((job[0].name,)), chosen)
+    lo.e.doubles = not op.exact
     _Runs(lo, [job], window).write()
     lo.fit = window.fit
     return lo

@@ -279,7 +279,7 @@ def test_a_tile_of_another_size_is_followed() -> None:
 
 @pytest.mark.parametrize(("schedule", "why"), [
     ("%a { place = shared, at = %y }, %b { place = buffer }", "not read at constant distances by one definition alone"),
-    ("%a { place = buffer }, %b { place = buffer }, %y { map = tile }", "nothing that a kernel of the kind 'tile' computes")])
+    ("%a { place = buffer }, %b { place = buffer }, %y { map = tile(3, 30) }", "nothing that a kernel of the kind 'tile' computes")])
 def test_what_cannot_be_followed_is_an_error(schedule: str, why: str) -> None:
     with pytest.raises(ProgramError, match=why):
         pl.compile(operator("differences", "replicate", f"  schedule {{ {schedule} }}\n"), target=TARGET)
