@@ -20,6 +20,7 @@ from pipelink_ir.passes.scheduling.tuned import Entry, value_of
 from pipelink_ir.passes.scheduling.tuned_file import parse_tuned, read_tuned, tuned_text
 from pipelink_ir.passes.scheduling.tuning import typed_for
 from pipelink_ir.runtime.compile import tune
+from pipelink_ir.runtime.sources import read_program
 from pipelink_ir.runtime.targets import parse_target
 from pipelink_ir.runtime.tuning import search as searching
 from pipelink_ir.runtime.tuning.files import kept
@@ -245,6 +246,19 @@ def test_what_the_program_says_is_not_tried_otherwise() -> None:
     clock = by_names()
     tuned(text, clock, N=5, K=70)
     assert not any(what.startswith("%y: map") for what in clock.timed)
+
+
+@pytest.mark.parametrize(("case", "target"), [("rows", "cpu"), ("scans", "cpu"), ("edge_gamma", "cpu"), ("ragged", "cpu"), ("scans", "cuda-emulated")])
+def test_every_candidate_computes_the_same(case: str, target: str) -> None:
+    """A clock for which everything is better than the default: changes are tried together, too."""
+    folder = Path(__file__).resolve().parents[2] / "cases"
+    module, arrays, t = read_program(str(folder / f"{case}.plir")), np.load(folder / f"{case}.npz"), parse_target(target)
+    given = {name.removeprefix("in."): arrays[name] for name in arrays.files if name.startswith("in.")}
+    clock = Fake(lambda what: 1.0 if what else 1.1)
+    outcome = tune(module, t, steps=parse_passes(t.passes), given=given, clock=clock)
+    tried = [x for f in outcome.found for x in f.tried]
+    assert tried
+    assert {x.status.partition(":")[0] for x in tried} <= {"best", "better", "not better", "refused"}
 
 
 # ----------------------------------------------------------------------------------------------------------------- entries in a compile
