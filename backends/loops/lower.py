@@ -114,6 +114,12 @@ class Lowering:
         self.quietness = Quietness(op, plan, lambda lo, hi: self.is_full(self.extent(lo, hi)))
         self._keep: list[object] = []
 
+    def beside(self, chosen: Mapping[str, int]) -> Lowering:
+        """Values of another part of the same kernel: what is known where its loops run is known there alone."""
+        out = Lowering(self.op, self.plan, self.sites, self.written, chosen)
+        out.e, out.root, out.used, out.scratch = self.e, self.root, self.used, self.scratch
+        return out
+
     # ---------------------------------------------------------------------------------------------------------------------- values
 
     def value(self, x: Expr, env: Env) -> Atom:

@@ -17,8 +17,10 @@ from dataclasses import dataclass, field, replace
 from pipelink_ir.ir.nodes import Apply, Name, Value
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
+from pipelink_ir.ir.walk import reads_in
 from pipelink_ir.passes.scheduling.attention import Attention, attention_of, versions
 from pipelink_ir.passes.scheduling.costs import Plan
+from pipelink_ir.passes.scheduling.counts import known
 from pipelink_ir.passes.scheduling.knobs import NONE, Knobs, knobs_of
 from pipelink_ir.passes.scheduling.maps import axes_of, word_of
 from pipelink_ir.passes.scheduling.products import Product, tiled_product_of
@@ -27,9 +29,17 @@ from pipelink_ir.passes.scheduling.steps import distributed
 from pipelink_ir.passes.scheduling.streams import Streamed, Turning, streamed_of
 from pipelink_ir.passes.scheduling.tensor_cores import TensorCores, tensor_cores_of
 from pipelink_ir.passes.scheduling.tiles import Tiled
+from pipelink_ir.passes.scheduling.together import elements, work_of
 from pipelink_ir.passes.scheduling.turns import Turn, turn_of
 from pipelink_ir.passes.scheduling.windows import Window, window_of
 from pipelink_ir.passes.scheduling.wishes import Wishes, wishes_of
+
+LARGE = float(1 << 23)
+"""Elements of a definition that keep the device busy for much longer than a launch takes."""
+WORK = 4000.0
+"""Operations of a place, all together, that one launch writes out: it takes as many registers as the largest part of it."""
+MOST = 64
+"""Kernels that one launch computes."""
 
 Job = tuple[Tensor, Piece]
 Way = Tiled | Attention | Streamed | Turning | TensorCores | Product | Turn | Window | Shape | Group
@@ -176,6 +186,58 @@ def kernels_of(op: TypedOperator, plan: Plan, arch: Arch | None = None, wishes: 
         else:
             out += _pieces(op, plan, op.tensors[first], arch, wishes)
     return tuple(_with_knobs(k, wishes) for k in out)
+
+
+def launches_of(op: TypedOperator, plan: Plan, arch: Arch | None = None, wishes: Wishes | None = None) -> tuple[tuple[KernelPlan, ...], ...]:
+    """The kernels of an operator by launch, in order. Those of the kind `grid` that do not wait for each other share one, whatever their sizes: its threads are
+    split among them. A kernel joins the first launch behind all that it reads, unless it is large, or the launch has much to compute already."""
+    wishes = wishes or wishes_of(op.op, "cuda")
+    out: list[list[KernelPlan]] = []
+    where: dict[str, int] = {}
+    first: dict[str, list[int]] = {}
+    """The launches that begin with a kernel of each definition."""
+    shared: dict[str, set[str]] = {}
+    work: list[float] = []
+    for k in kernels_of(op, plan, arch, wishes):
+        names = [t.name for t, _ in k.jobs] or (list(k.way.tensors) if isinstance(k.way, Group) else [k.name])
+        after = max((where[n] for n in _read(op, plan, k, names) if n in where), default=-1)
+        fits = [i for i in range(after + 1, len(out)) if k.kind == "grid" and _alike(out[i][0], k)]
+        own = sum(work_of(op, plan.inline, t) for t, _ in k.jobs) if k.kind == "grid" else 0.0
+        likely = [i for i in fits if _small(k) and _small(out[i][0]) and work[i] + own <= WORK and len(out[i]) < MOST]
+        at = wishes.launch(names[0], {n: i for n, of in first.items() for i in of if i in fits}, likely)
+        if at is None:
+            at = len(out)
+            first.setdefault(names[0], []).append(at)
+            out.append([])
+            work.append(0.0)
+        out[at].append(k)
+        work[at] += own
+        where.update((n, max(at, where.get(n, at))) for n in names)
+        if len(out[at]) > 1:
+            shared.setdefault(names[0], set()).add(out[at][0].jobs[0][0].name)
+    wishes.launched(shared)
+    return tuple(map(tuple, out))
+
+
+def _alike(a: KernelPlan, b: KernelPlan) -> bool:
+    return a.kind == b.kind == "grid" and a.knobs.threads == b.knobs.threads
+
+
+def _small(k: KernelPlan) -> bool:
+    """Whether a launch is worth sparing, as far as sizes are known."""
+    return all(elements(t) <= LARGE or any(known(b) is None for box in t.shape for b in box) for t, _ in k.jobs)
+
+
+def _read(op: TypedOperator, plan: Plan, k: KernelPlan, names: list[str]) -> set[str]:
+    """What a kernel reads, through all that it computes itself."""
+    values = [p.value for _, p in k.jobs] or [p.value for n in names for p in op.tensors[n].pieces]
+    seen: set[str] = set()
+    while values:
+        for r in reads_in(values.pop()):
+            if r.tensor not in seen:
+                seen.add(r.tensor)
+                values += [p.value for p in op.tensors[r.tensor].pieces] if plan.local(r.tensor) else []
+    return seen
 
 
 def _with_knobs(k: KernelPlan, wishes: Wishes) -> KernelPlan:

@@ -14,7 +14,7 @@ from pipelink_ir.passes.infer.operator import keep_typed, typed_operator
 from pipelink_ir.passes.scheduling.asked import asked, with_entries
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
-from pipelink_ir.passes.scheduling.kernels import KINDS, KernelPlan, kernels_of
+from pipelink_ir.passes.scheduling.kernels import KINDS, KernelPlan, kernels_of, launches_of
 from pipelink_ir.passes.scheduling.maps import map_value, scan_value
 from pipelink_ir.passes.scheduling.place import plan as cpu_plan
 from pipelink_ir.passes.scheduling.settle import settled
@@ -43,12 +43,13 @@ def scheduled(op: Operator, target: str, arch: Arch | None = None) -> Scheduled:
     wishes = wishes_of(op, target)
     stored = frozenset(derived or ())
     plan = gpu_plan(typed, stored, wishes) if target == "cuda" else cpu_plan(typed, stored, wishes)
-    kernels = kernels_of(typed, plan, arch, wishes) if target == "cuda" else ()
+    launches = launches_of(typed, plan, arch, wishes) if target == "cuda" else ()
+    kernels = tuple(k for launch in launches for k in launch)
     others = [kernels_of(typed, plan, a) for a in _SOME] if target == "cuda" and arch is None else []
     _check_loops(typed, kernels, wishes)
     entries: list[Setting | Scoped] = [Setting("derived", Items(()))] if derived is None else []
     for name in (n for g in typed.order for n in g.tensors):
-        own = [s for s in _settings(typed.tensors[name], typed, plan, kernels, others) if wishes.asked.of(name, s.key) is None]
+        own = [s for s in (*_settings(typed.tensors[name], typed, plan, kernels, others), *_launch(name, launches)) if wishes.asked.of(name, s.key) is None]
         if own:
             entries.append(Scoped(name, tuple(own)))
     entries = [e for e in entries if not isinstance(e, Scoped) or _written(op, e.tensor)]
@@ -95,6 +96,15 @@ def _settings(t: Tensor, op: TypedOperator, plan: Plan, kernels: Kernels, others
     if maps is not None and all(_maps(t, op, k) == maps for k in others):
         out.append(Setting("map", maps))
     return out
+
+
+def _launch(name: str, launches: Sequence[Kernels]) -> list[Setting]:
+    """The definition whose launch the kernel of another shares."""
+    for launch in launches:
+        first = launch[0].jobs[0][0].name if launch[0].jobs else ""
+        if any(k.jobs and k.jobs[0][0].name == name for k in launch[1:]) and first != name:
+            return [Setting("launch", Read(first))]
+    return []
 
 
 def _maps(t: Tensor, op: TypedOperator, kernels: Kernels) -> Expr | Items | None:

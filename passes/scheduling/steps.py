@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipelink_ir.ir.nodes import Apply, Expr, Range
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.passes.scheduling.costs import Step, heavy
+from pipelink_ir.passes.scheduling.shape import long_reductions
+from pipelink_ir.passes.scheduling.together import joint_pays, work_of
 from pipelink_ir.passes.scheduling.uses import Uses, uses_of
 from pipelink_ir.passes.scheduling.wishes import Wishes
 
@@ -22,6 +24,11 @@ class _Draft:
     recurrence: bool
     heavy: bool
     joins: bool
+    reads: set[str] = field(default_factory=set)
+    work: float = 0.0
+    """Of a place, on a GPU."""
+    shares: bool = False
+    """Whether threads of a block share what a place takes: then definitions side by side do not take threads from each other."""
 
 
 def steps(op: TypedOperator, place: Mapping[str, str], wishes: Wishes, alone: Container[str] = ()) -> tuple[Step, ...]:
@@ -44,12 +51,19 @@ def steps(op: TypedOperator, place: Mapping[str, str], wishes: Wishes, alone: Co
             continue
         t = stored[0]
         own = _Draft([t], False, any(heavy(op, inline, p) for p in t.pieces), t.name in alone or any(f.joined for f in found))
+        if wishes.target == "cuda":
+            own.reads = {u.tensor for f in found for u in f.uses}
+            own.work = work_of(op, inline, t)
+            own.shares = own.heavy and any(long_reductions(op, inline, p) for p in t.pieces)
         fits = [i for i in range(first, len(drafts)) if _joins(drafts[i], own, found)]
-        at = wishes.step(t.name, where, fits, len(drafts))
+        likely = [i for i in fits if wishes.target != "cuda" or _pays(op, drafts[i], own)]
+        at = wishes.step(t.name, where, fits, len(drafts), likely)
         if at == len(drafts):
             drafts.append(own)
         else:
             drafts[at].tensors.append(t)
+            drafts[at].reads |= own.reads
+            drafts[at].work += own.work
         where[t.name] = at
     return tuple(Step(tuple(t.name for t in d.tensors), d.recurrence) for d in drafts)
 
@@ -64,6 +78,13 @@ def _joins(step: _Draft, own: _Draft, found: list[Uses]) -> bool:
     inside = {u.name for u in step.tensors}
     axes = [a.index for a in t.pieces[0].axes]
     return all(lin.only(a) for f in found for use in f.uses if use.tensor in inside for lin, a in zip(use.at, axes, strict=True))
+
+
+def _pays(op: TypedOperator, step: _Draft, own: _Draft) -> bool:
+    """Whether a tensor that may be computed beside those of a step is, on a GPU: if it reads what they make, or shares enough of what they read."""
+    if own.shares or step.shares or any(t.name in own.reads for t in step.tensors):
+        return True
+    return joint_pays(op, own.tensors[0], own.reads & step.reads, own.work, step.work)
 
 
 # ------------------------------------------------------------------------------------------------------------- joined locals

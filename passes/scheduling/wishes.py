@@ -72,11 +72,11 @@ class Wishes:
             return
         self.refuse(tensor, "at", f"a row of '%{tensor}' is kept at the loop over '{index}' of '%{root.name}', not elsewhere", f"write 'at = {index}'")
 
-    def step(self, tensor: str, where: Mapping[str, int], fits: Sequence[int], new: int) -> int:
-        """The step of a tensor: one of those that fit, or a new one."""
+    def step(self, tensor: str, where: Mapping[str, int], fits: Sequence[int], new: int, likely: Sequence[int]) -> int:
+        """The step of a tensor: one of those that fit, if nothing is written one of those where it pays, or a new one."""
         found = self.asked.of(tensor, "beside")
         if found is None:
-            return fits[0] if fits else new
+            return likely[0] if likely else new
         if contracts.word(found.value) == "none":
             return new
         other = found.value.tensor if isinstance(found.value, Read) else ""
@@ -85,7 +85,26 @@ class Wishes:
         why = f"'%{tensor}' cannot be computed beside '%{other}'"
         self.refuse(tensor, "beside", why, "they need the same box, one piece each, and may read each other only at the place being computed; "
                     "of two definitions the later one says so")
-        return fits[0] if fits else new
+        return likely[0] if likely else new
+
+    def launch(self, tensor: str, where: Mapping[str, int], likely: Sequence[int]) -> int | None:
+        """The launch that one kernel of a definition shares: of those that it may share, by the definition that they begin with, the one that is written; one
+        of those where it pays if nothing is written, or this kernel cannot; or none."""
+        found = self.asked.of(tensor, "launch")
+        if found is not None and contracts.word(found.value) == "none":
+            return None
+        if found is not None and isinstance(found.value, Read) and found.value.tensor in where:
+            return where[found.value.tensor]
+        return likely[0] if likely else None
+
+    def launched(self, shared: Mapping[str, set[str]]) -> None:
+        """Notes which definitions share no launch with the one that is written; `shared` says what each shares launches with."""
+        for tensor in self.asked.tensors:
+            found = self.asked.of(tensor, "launch")
+            if found is not None and isinstance(found.value, Read) and found.value.tensor not in shared.get(tensor, ()):
+                self.refuse(tensor, "launch", f"'%{tensor}' cannot share the launch of '%{found.value.tensor}'",
+                            "both need kernels of the kind 'grid' with as many threads, and neither may wait for the other; of two definitions the later one "
+                            "says so, and the earlier one begins the launch")
 
     def maps(self, tensor: str, jobs: int) -> list[Value | None]:
         """How each kernel of a tensor is to be laid out."""

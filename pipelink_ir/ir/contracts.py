@@ -31,6 +31,7 @@ KEYS: dict[str, dict[str, str]] = {
         "target": "the target that the section is for: `cpu` or `cuda`", "derived": "locals that `derive` made to be stored; `[]`: nothing is to be derived",
         "place": "where a local lives: `inline`, `register`, `shared`, `row` or `buffer`", "at": "the loop at which a row is kept",
         "keep": "how many rows are kept", "beside": "the definition in whose kernel this one is computed, or `none`",
+        "launch": "the definition whose launch a kernel shares, its threads split among them, or `none`",
         "map": "the kind of a definition's kernels: `grid`, `block(n)`, …", "kernel": "the library that computes it",
         "epilogue": "what a library's call takes in", "threads": "threads of a block of a definition's kernel",
         "vector": "neighbouring places that one access moves", "flight": "accesses that a thread has under way to each tensor",
@@ -38,7 +39,7 @@ KEYS: dict[str, dict[str, str]] = {
 }
 """Every key of every contract section, with what it says."""
 
-OF_ONE = frozenset(("place", "at", "keep", "beside", "map", "threads", "vector", "flight"))
+OF_ONE = frozenset(("place", "at", "keep", "beside", "launch", "map", "threads", "vector", "flight"))
 """Keys of `schedule` that speak of one definition."""
 
 BORDERS = ("replicate", "reflect", "reflect101", "wrap", "constant", "none")
@@ -202,8 +203,8 @@ def _check_schedule(s: Setting, report: Report) -> None:
         bad = "1, 2, 4 or 8", f"write '{s.key} = 4'"
     elif s.key == "at" and not isinstance(v, Name | Read):
         bad = "an index, or the definition that is read by rows", "write 'at = h'"
-    elif s.key == "beside" and not isinstance(v, Read) and word(v) != "none":
-        bad = "a definition, or 'none'", "write 'beside = %y'"
+    elif s.key in ("beside", "launch") and not isinstance(v, Read) and word(v) != "none":
+        bad = "a definition, or 'none'", f"write '{s.key} = %y'"
     elif s.key == "derived" and not (isinstance(v, Items) and all(isinstance(i, Read) for i in items)):
         bad = "a list of locals", "write 'derived = []' to keep the definitions as they are"
     elif s.key == "map" and not all(isinstance(i, Name | Apply) for i in items):

@@ -18,6 +18,7 @@ from pipelink_ir.backends.loops.gpu.attention import attention_body, plain_body
 from pipelink_ir.backends.loops.gpu.flowing import flowing_body
 from pipelink_ir.backends.loops.gpu.mma import mma_body
 from pipelink_ir.backends.loops.gpu.product import product_body
+from pipelink_ir.backends.loops.gpu.ranges import ranges_body
 from pipelink_ir.backends.loops.gpu.recur import gpu_recurrence
 from pipelink_ir.backends.loops.gpu.rows import block_body
 from pipelink_ir.backends.loops.gpu.stream import stream_body
@@ -35,7 +36,7 @@ from pipelink_ir.passes.scheduling.attention import Attention
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.derivation import derivation
 from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
-from pipelink_ir.passes.scheduling.kernels import KernelPlan, kernels_of
+from pipelink_ir.passes.scheduling.kernels import KernelPlan, launches_of
 from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.shape import Shape
 from pipelink_ir.passes.scheduling.streams import Streamed, Turning
@@ -132,8 +133,12 @@ class _GpuBuilder:
 
     def run(self, arch: Arch | None) -> form.Program:
         op = self.op
-        for k in kernels_of(op, self.plan, arch):
-            lo, threads = BODIES[k.kind](op, self.plan, self.sites, k)
+        for k, *others in launches_of(op, self.plan, arch):
+            if others:
+                parts = [(list(part.jobs), part.chosen, part.knobs) for part in (k, *others)]
+                lo, threads = ranges_body(op, self.plan, self.sites, parts), k.knobs.threads
+            else:
+                lo, threads = BODIES[k.kind](op, self.plan, self.sites, k)
             self._close(lo, k.name, threads, _rare(k))
         stored = [t for t in op.tensors.values() if t.kind == "local" and self.plan.place[t.name] == "buffer"]
         temporaries = (*map(buffer_of, stored), *self.scratch)

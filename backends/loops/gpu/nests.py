@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.build import extent_of
@@ -18,18 +19,34 @@ from pipelink_ir.ir.dtypes import I64
 from pipelink_ir.passes.scheduling.shape import sized
 
 
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """How many threads a kernel asks for, and what is written for the one with a number."""
+
+    turns: Atom
+    turn: Callable[[Atom], None]
+
+
 class GpuNest(Nest):
     """The loops of one kernel for a GPU."""
 
+    opened: Turns
+
     def grid(self) -> None:
-        """One thread a place."""
-        e = self.e
+        """One thread a place, or a few."""
+        self.opened = self.open()
+        with self.e.loop(self._hint(self.axes) if self.axes else "once", i64(0), self.opened.turns, kind="grid") as p:
+            self.inside(p)
+
+    def inside(self, p: Atom) -> None:
+        """What thread `p` of those that are asked for does."""
+        self._readable(lambda: self.opened.turn(p))
+
+    def open(self) -> Turns:
+        """How many threads are asked for, and what each does."""
         flat = len(self.axes) if len(self.axes) > 1 and self._all_in_step() else 1
-        turns = self._total(self.axes) if self.axes else i64(1)
-        with e.loop(self._hint(self.axes) if self.axes else "once", i64(0), turns, kind="grid") as p:
-            zeros: list[Atom] = [i64(0)] * (len(self.axes) - 1)
-            at = [*zeros, p] if flat > 1 else self._places(self.axes, p)
-            self._readable(lambda: self.element(at))
+        zeros: list[Atom] = [i64(0)] * (len(self.axes) - 1)
+        return Turns(self._total(self.axes) if self.axes else i64(1), lambda p: self.element([*zeros, p] if flat > 1 else self._places(self.axes, p)))
 
     def _all_in_step(self) -> bool:
         """Whether the number of a place is its address in all that is read and written: nothing then has to be taken apart."""

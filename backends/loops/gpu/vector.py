@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.emit import TRUE, Atom, i64, key_of
-from pipelink_ir.backends.loops.gpu.nests import GpuNest
+from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, i64, key_of
+from pipelink_ir.backends.loops.gpu.nests import GpuNest, Turns
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.reads import address
@@ -36,6 +36,8 @@ FLIGHT = 2
 """Wide accesses to each tensor that a thread has under way where there is much to compute: then each hides what the other waits for."""
 MUCH = 15.0
 """What is much."""
+FEW = 1 << 15
+"""Threads without which a device is not busy: where a few places each leave fewer, each has one."""
 SCATTERED = 2
 """Reads of single elements that a kernel with wide accesses may have beside them."""
 
@@ -44,10 +46,9 @@ def grid_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job], chos
               knobs: Knobs = NONE) -> Lowering:
     """The kernel that computes pieces over one box, one thread a place or a few neighbouring ones, still open."""
     lo = Lowering(op, plan, sites, frozenset(t.name for t, _ in jobs), chosen)
-    nest = _VectorNest(lo, jobs)
+    nest = VectorNest(lo, jobs)
     nest.knobs = knobs
-    if not nest.vectors():
-        nest.grid()
+    nest.grid()
     return lo
 
 
@@ -122,34 +123,37 @@ def aligned(lo: Lowering, t: Tensor, count: int) -> Atom:
     return found  # type: ignore[no-any-return]
 
 
-class _VectorNest(GpuNest):
+class VectorNest(GpuNest):
     """The loops of one kernel."""
 
     knobs: Knobs = NONE
+    beside = False
+    """Whether others share the launch."""
 
-    def vectors(self) -> bool:
-        """Writes the kernel with wide accesses, if there is something to move by them."""
+    def open(self) -> Turns:
+        """By wide accesses, if there is something to move by them."""
+        wide = self._vectors()
+        return super().open() if wide is None else self._several(wide)
+
+    def _vectors(self) -> Atom | None:
+        """Where accesses may be wide; None if they never are."""
         # What a part of a join reads is there for the places of that part alone.
         if not self.axes or self.heavy or any(p.holes for _, p in self.jobs) or any(u.joined for u in self.uses):
-            return False
+            return None
         self.flat = len(self.axes) == 1 or self._all_in_step()
         reads = self._reads()
         if reads is None:
-            return False
+            return None
         tensors = [t for t, _ in self.jobs]
         self.count = count_of([*tensors, *(self.lo.op.tensors[u.tensor] for u, _ in reads)])
         if self.knobs.vector:
             self.count = min(self.count, self.knobs.vector)
         if self.count < 2:
-            return False
+            return None
         self.loads = [Wide(t, self.e.memory(f"{t.name}_own"), u, axes) for u, axes in reads for t in [self.lo.op.tensors[u.tensor]]]
         self.stores = {t.name: stored(self.lo, t, p) for t, p in self.jobs}
         self.follow = self._following()
-        wide = self._wide()
-        if wide is None:
-            return False
-        self._write(wide)
-        return True
+        return self._wide()
 
     def _reads(self) -> list[tuple[Use, tuple[str, ...]]] | None:
         """Reads that go by wide accesses, with the axes in their indices; None where too much would still be read element by element."""
@@ -219,16 +223,19 @@ class _VectorNest(GpuNest):
     def _cost(self) -> float:
         return sum(self.lo.quietness.cost(p.value) for _, p in self.jobs)
 
-    def _write(self, wide: Atom) -> None:
+    def _several(self, wide: Atom) -> Turns:
+        """A few places a thread, but one alone where there are so few that threads of the device would have nothing to do."""
         e = self.e
-        flight = self.knobs.flight or (FLIGHT if self._cost() >= MUCH else 1)
-        total = self._total(self.axes)
-        turns = e.op("quot", e.op("+", total, i64(self.count * flight - 1)), i64(self.count * flight))
-        with e.loop(self._hint(self.axes), i64(0), turns, kind="grid") as p:
-            self._readable(lambda: self._turn(wide, p, turns, total, flight))
+        flight = self.knobs.flight or (FLIGHT if self._cost() >= MUCH and not self.beside else 1)
+        total, many = self._total(self.axes), self.count * flight
+        few = FALSE if self.knobs.vector else e.op("<", total, i64(many * FEW))
+        turns = e.choose(few, total, e.op("quot", e.op("+", total, i64(many - 1)), i64(many)))
+        return Turns(turns, lambda p: self._turn(wide, few, p, turns, total, flight))
 
-    def _turn(self, wide: Atom, p: Atom, turns: Atom, total: Atom, flight: int) -> None:
+    def _turn(self, wide: Atom, few: Atom, p: Atom, turns: Atom, total: Atom, flight: int) -> None:
         e, many = self.e, self.count * flight
+        several = e.op("not", few)
+        wide = e.all_of([several, wide])
         last = e.op("*", e.op("+", p, e.op("*", turns, i64(flight - 1))), i64(self.count))
         inside = e.op("<=", e.op("+", last, i64(self.count)), total)
         with e.frame("lazy") as then:
@@ -236,9 +243,9 @@ class _VectorNest(GpuNest):
         even: Atom | None = None
         if self.follow is not None:
             long = [] if self.flat else [e.op(">=", self.axes[-1].n, i64(self.count))]
-            even = e.all_of([*(aligned(self.lo, t, self.count) for t, _ in self.jobs), *long])
+            even = e.all_of([several, *(aligned(self.lo, t, self.count) for t, _ in self.jobs), *long])
         near = wide if even is None else e.op("or", wide, even)
-        with e.frame("lazy") as other, e.loop("m", i64(0), i64(many), nonempty=True) as m:
+        with e.frame("lazy") as other, e.loop("m", i64(0), e.choose(few, i64(1), i64(many)), nonempty=True) as m:
             place = e.choose(near, self._near(p, turns, m, flight), e.op("+", p, e.op("*", m, turns)))
             with e.when(e.op("<", place, total)):
                 self.element(self._at(place))

@@ -9,21 +9,23 @@ ctc_loss_1_ext(const int* __restrict__ labels, int* __restrict__ ext, const inde
   const index_t i_1 = 2 * L + 1;
   const index_t v = pl::max(i_1, 0);
   const bool aligned = pl::aligned(ext, 16);
-  const bool v_3 = aligned && pl::rest(v, 4) == 0;
   const index_t v_5 = v * pl::max(B, 0);
-  const index_t v_6 = pl::quot(v_5 + 7, 8);
-  const index_t i_4 = 4 * v_6;
-  for (index_t b_s = pl::grid_thread(); b_s < v_6; b_s += pl::grid_threads()) {
+  const bool v_6 = v_5 < 262144;
+  const index_t v_8 = v_6 ? v_5 : pl::quot(v_5 + 7, 8);
+  const bool v_10 = aligned && pl::rest(v, 4) == 0 && !v_6;
+  const index_t i_4 = 4 * v_8;
+  const index_t v_19 = v_6 ? 1 : 8;
+  for (index_t b_s = pl::grid_thread(); b_s < v_8; b_s += pl::grid_threads()) {
     const index_t i_5 = 4 * b_s;
-    if (v_3 && i_4 + i_5 + 4 <= v_5) {
+    if (v_10 && i_4 + i_5 + 4 <= v_5) {
       int ext_own[8];
       PL_UNROLL
       for (index_t r = 0; r < 2; r++) {
         const index_t i_8 = 4 * r;
-        const index_t i_11 = 4 * (r * v_6) + i_5;
+        const index_t i_11 = 4 * (r * v_8) + i_5;
         const index_t s = pl::rest(i_11, i_1);
-        const index_t v_9 = pl::quot(i_11, i_1);
-        const index_t v_13 = L * v_9;
+        const index_t v_13 = pl::quot(i_11, i_1);
+        const index_t v_17 = L * v_13;
         PL_UNROLL
         for (index_t d = 0; d < 4; d++) {
           const index_t i_12 = d + s;
@@ -31,26 +33,26 @@ ctc_loss_1_ext(const int* __restrict__ labels, int* __restrict__ ext, const inde
           if (pl::mod(i_12, 2) == 0) {
             r_1 = 0;
           } else {
-            r_1 = labels[pl::floordiv(i_12, 2) + v_13];
+            r_1 = labels[pl::floordiv(i_12, 2) + v_17];
           }
           ext_own[d + i_8] = r_1;
         }
-        pl::store_many<4>(&ext[s + i_1 * v_9], &ext_own[i_8]);
+        pl::store_many<4>(&ext[s + i_1 * v_13], &ext_own[i_8]);
       }
     } else {
-      for (index_t m = 0; m < 8; m++) {
-        const index_t v_19 = v_3 ? 4 * (pl::quot(m, 4) * v_6) + i_5 + pl::rest(m, 4) : b_s + m * v_6;
-        if (v_19 < v_5) {
-          const index_t s_1 = pl::rest(v_19, i_1);
-          const index_t v_21 = pl::quot(v_19, i_1);
-          const index_t v_25 = L * v_21;
+      for (index_t m = 0; m < v_19; m++) {
+        const index_t v_24 = v_10 ? 4 * (pl::quot(m, 4) * v_8) + i_5 + pl::rest(m, 4) : b_s + m * v_8;
+        if (v_24 < v_5) {
+          const index_t s_1 = pl::rest(v_24, i_1);
+          const index_t v_26 = pl::quot(v_24, i_1);
+          const index_t v_30 = L * v_26;
           int r_2 = 0;
           if (pl::mod(s_1, 2) == 0) {
             r_2 = 0;
           } else {
-            r_2 = labels[pl::floordiv(s_1, 2) + v_25];
+            r_2 = labels[pl::floordiv(s_1, 2) + v_30];
           }
-          ext[s_1 + i_1 * v_21] = r_2;
+          ext[s_1 + i_1 * v_26] = r_2;
         }
       }
     }
@@ -229,72 +231,74 @@ ctc_loss_1_loss(const int* __restrict__ in_len, const int* __restrict__ lab_len,
     const float* __restrict__ alpha, const index_t T, const index_t B, const index_t C, const index_t L,
     pl::Status* status) {
   const bool aligned = pl::aligned(loss, 16);
-  const bool v_1 = pl::aligned(lab_len, 16) && (aligned && pl::aligned(in_len, 16));
   const index_t v_2 = pl::max(B, 0);
-  const index_t v_3 = pl::quot(v_2 + 7, 8);
-  const index_t i_2 = 4 * v_3;
+  const bool v_3 = v_2 < 262144;
+  const index_t v_5 = v_3 ? v_2 : pl::quot(v_2 + 7, 8);
+  const bool v_7 = pl::aligned(lab_len, 16) && (aligned && pl::aligned(in_len, 16)) && !v_3;
+  const index_t i_2 = 4 * v_5;
   const index_t i_17 = 2 * L + 1;
   const index_t stride = B * i_17;
-  for (index_t b = pl::grid_thread(); b < v_3; b += pl::grid_threads()) {
+  const index_t v_49 = v_3 ? 1 : 8;
+  for (index_t b = pl::grid_thread(); b < v_5; b += pl::grid_threads()) {
     const index_t i_3 = 4 * b;
     const index_t i_18 = 4 * (b * i_17);
-    if (v_1 && i_2 + i_3 + 4 <= v_2) {
+    if (v_7 && i_2 + i_3 + 4 <= v_2) {
       int in_len_own[8];
       int lab_len_own[8];
       float loss_own[8];
       PL_UNROLL
       for (index_t r = 0; r < 2; r++) {
         const index_t i_6 = 4 * r;
-        const index_t i_9 = i_3 + 4 * (r * v_3);
+        const index_t i_9 = i_3 + 4 * (r * v_5);
         pl::load_many<4>(&in_len_own[i_6], &in_len[i_9]);
         pl::load_many<4>(&lab_len_own[i_6], &lab_len[i_9]);
       }
       PL_UNROLL
       for (index_t r_1 = 0; r_1 < 2; r_1++) {
         const index_t i_10 = 4 * r_1;
-        const index_t v_6 = r_1 * v_3;
-        const index_t i_21 = i_18 + 4 * (i_17 * v_6);
+        const index_t v_10 = r_1 * v_5;
+        const index_t i_21 = i_18 + 4 * (i_17 * v_10);
         PL_UNROLL
         for (index_t d = 0; d < 4; d++) {
           const index_t i_15 = d + i_10;
           const int in_len_2 = in_len_own[i_15];
           const int lab_len_2 = lab_len_own[i_15];
-          const i64 v_8 = i64(pl::sub(in_len_2, 1));
-          const int v_9 = pl::mul(2, lab_len_2);
-          const i64 v_10 = i64(v_9);
-          const bool v_13 = v_8 >= 0 && v_8 < T;
-          const bool v_16 = v_10 >= 0 && v_10 < i_17;
-          const index_t v_19 = d * i_17;
-          const i64 v_21 = pl::mul(stride, v_8);
-          const i64 i_25 = pl::add(i_21 + v_10 + v_19, v_21);
+          const i64 v_12 = i64(pl::sub(in_len_2, 1));
+          const int v_13 = pl::mul(2, lab_len_2);
+          const i64 v_14 = i64(v_13);
+          const bool v_17 = v_12 >= 0 && v_12 < T;
+          const bool v_20 = v_14 >= 0 && v_14 < i_17;
+          const index_t v_23 = d * i_17;
+          const i64 v_25 = pl::mul(stride, v_12);
+          const i64 i_25 = pl::add(i_21 + v_14 + v_23, v_25);
           float r_2 = 0.0f;
-          if (v_13 && v_16) {
+          if (v_17 && v_20) {
             r_2 = alpha[i_25];
           } else {
-            if (!v_13) {
-              pl::fail(status, 2, v_8, T);
+            if (!v_17) {
+              pl::fail(status, 2, v_12, T);
             }
-            if (!v_16) {
-              pl::fail(status, 3, v_10, i_17);
+            if (!v_20) {
+              pl::fail(status, 3, v_14, i_17);
             }
             r_2 = 0.0f;
           }
-          const i64 v_26 = i64(pl::sub(v_9, 1));
-          const bool v_27 = v_26 >= 0;
-          const bool v_28 = v_26 < i_17;
-          const i64 i_28 = pl::add(pl::add(i_21 + v_19, v_21), v_26);
+          const i64 v_30 = i64(pl::sub(v_13, 1));
+          const bool v_31 = v_30 >= 0;
+          const bool v_32 = v_30 < i_17;
+          const i64 i_28 = pl::add(pl::add(i_21 + v_23, v_25), v_30);
           float r_4 = 0.0f;
           if (lab_len_2 > 0) {
-            const bool v_29 = v_27 && v_28;
+            const bool v_33 = v_31 && v_32;
             float r_3 = 0.0f;
-            if (v_13 && v_29) {
+            if (v_17 && v_33) {
               r_3 = alpha[i_28];
             } else {
-              if (!v_13) {
-                pl::fail(status, 4, v_8, T);
+              if (!v_17) {
+                pl::fail(status, 4, v_12, T);
               }
-              if (!v_29) {
-                pl::fail(status, 5, v_26, i_17);
+              if (!v_33) {
+                pl::fail(status, 5, v_30, i_17);
               }
               r_3 = 0.0f;
             }
@@ -302,55 +306,55 @@ ctc_loss_1_loss(const int* __restrict__ in_len, const int* __restrict__ lab_len,
           } else {
             r_4 = -pl::inf();
           }
-          const bool v_34 = r_2 == r_4;
-          const float v_35 = 0.6931472f + r_2;
-          const float v_36 = pl::max(r_2, r_4);
-          const float v_37 = r_2 - r_4;
-          loss_own[i_15] = -(v_34 ? v_35 : v_36 + pl::log1p(pl::exp(-pl::abs(v_37))));
+          const bool v_38 = r_2 == r_4;
+          const float v_39 = 0.6931472f + r_2;
+          const float v_40 = pl::max(r_2, r_4);
+          const float v_41 = r_2 - r_4;
+          loss_own[i_15] = -(v_38 ? v_39 : v_40 + pl::log1p(pl::exp(-pl::abs(v_41))));
         }
-        pl::store_many<4>(&loss[4 * v_6 + i_3], &loss_own[i_10]);
+        pl::store_many<4>(&loss[4 * v_10 + i_3], &loss_own[i_10]);
       }
     } else {
-      for (index_t m = 0; m < 8; m++) {
-        const index_t v_49 = v_1 ? i_3 + 4 * (v_3 * pl::quot(m, 4)) + pl::rest(m, 4) : b + m * v_3;
-        const index_t v_62 = i_17 * v_49;
-        if (v_49 < v_2) {
-          const i64 v_52 = i64(pl::sub(in_len[v_49], 1));
-          const int lab_len_1 = lab_len[v_49];
-          const int v_53 = pl::mul(2, lab_len_1);
-          const i64 v_54 = i64(v_53);
-          const bool v_57 = v_52 >= 0 && v_52 < T;
-          const bool v_60 = v_54 >= 0 && v_54 < i_17;
-          const i64 v_63 = pl::mul(stride, v_52);
-          const i64 i_35 = pl::add(v_54 + v_62, v_63);
+      for (index_t m = 0; m < v_49; m++) {
+        const index_t v_54 = v_7 ? i_3 + 4 * (v_5 * pl::quot(m, 4)) + pl::rest(m, 4) : b + m * v_5;
+        const index_t v_67 = i_17 * v_54;
+        if (v_54 < v_2) {
+          const i64 v_57 = i64(pl::sub(in_len[v_54], 1));
+          const int lab_len_1 = lab_len[v_54];
+          const int v_58 = pl::mul(2, lab_len_1);
+          const i64 v_59 = i64(v_58);
+          const bool v_62 = v_57 >= 0 && v_57 < T;
+          const bool v_65 = v_59 >= 0 && v_59 < i_17;
+          const i64 v_68 = pl::mul(stride, v_57);
+          const i64 i_35 = pl::add(v_59 + v_67, v_68);
           float r_5 = 0.0f;
-          if (v_57 && v_60) {
+          if (v_62 && v_65) {
             r_5 = alpha[i_35];
           } else {
-            if (!v_57) {
-              pl::fail(status, 2, v_52, T);
+            if (!v_62) {
+              pl::fail(status, 2, v_57, T);
             }
-            if (!v_60) {
-              pl::fail(status, 3, v_54, i_17);
+            if (!v_65) {
+              pl::fail(status, 3, v_59, i_17);
             }
             r_5 = 0.0f;
           }
-          const i64 v_68 = i64(pl::sub(v_53, 1));
-          const bool v_69 = v_68 >= 0;
-          const bool v_70 = v_68 < i_17;
-          const i64 i_38 = pl::add(pl::add(v_62, v_63), v_68);
+          const i64 v_73 = i64(pl::sub(v_58, 1));
+          const bool v_74 = v_73 >= 0;
+          const bool v_75 = v_73 < i_17;
+          const i64 i_38 = pl::add(pl::add(v_67, v_68), v_73);
           float r_7 = 0.0f;
           if (lab_len_1 > 0) {
-            const bool v_71 = v_69 && v_70;
+            const bool v_76 = v_74 && v_75;
             float r_6 = 0.0f;
-            if (v_57 && v_71) {
+            if (v_62 && v_76) {
               r_6 = alpha[i_38];
             } else {
-              if (!v_57) {
-                pl::fail(status, 4, v_52, T);
+              if (!v_62) {
+                pl::fail(status, 4, v_57, T);
               }
-              if (!v_71) {
-                pl::fail(status, 5, v_68, i_17);
+              if (!v_76) {
+                pl::fail(status, 5, v_73, i_17);
               }
               r_6 = 0.0f;
             }
@@ -358,11 +362,11 @@ ctc_loss_1_loss(const int* __restrict__ in_len, const int* __restrict__ lab_len,
           } else {
             r_7 = -pl::inf();
           }
-          const bool v_76 = r_5 == r_7;
-          const float v_77 = 0.6931472f + r_5;
-          const float v_78 = pl::max(r_5, r_7);
-          const float v_79 = r_5 - r_7;
-          loss[v_49] = -(v_76 ? v_77 : v_78 + pl::log1p(pl::exp(-pl::abs(v_79))));
+          const bool v_81 = r_5 == r_7;
+          const float v_82 = 0.6931472f + r_5;
+          const float v_83 = pl::max(r_5, r_7);
+          const float v_84 = r_5 - r_7;
+          loss[v_54] = -(v_81 ? v_82 : v_83 + pl::log1p(pl::exp(-pl::abs(v_84))));
         }
       }
     }

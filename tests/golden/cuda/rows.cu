@@ -288,12 +288,14 @@ layer_norm_softmax_relu6_y(float* __restrict__ y, const float* __restrict__ n, c
 extern "C" __global__ void __launch_bounds__(256)
 layer_norm_softmax_relu6_y_1(float* __restrict__ y_1, const float* __restrict__ n, const index_t D0, const index_t K) {
   const bool aligned = pl::aligned(y_1, 16);
-  const bool v = aligned && pl::aligned(n, 16);
   const index_t v_3 = pl::max(D0, 0) * pl::max(K, 0);
-  const index_t v_4 = pl::quot(v_3 + 3, 4);
-  for (index_t d0_d1 = pl::grid_thread(); d0_d1 < v_4; d0_d1 += pl::grid_threads()) {
+  const bool v_4 = v_3 < 131072;
+  const index_t v_6 = v_4 ? v_3 : pl::quot(v_3 + 3, 4);
+  const bool v_8 = aligned && pl::aligned(n, 16) && !v_4;
+  const index_t v_12 = v_4 ? 1 : 4;
+  for (index_t d0_d1 = pl::grid_thread(); d0_d1 < v_6; d0_d1 += pl::grid_threads()) {
     const index_t i_1 = 4 * d0_d1;
-    if (v && i_1 + 4 <= v_3) {
+    if (v_8 && i_1 + 4 <= v_3) {
       float n_own[4];
       float y_1_own[4];
       pl::load_many<4>(&n_own[0], &n[i_1]);
@@ -304,10 +306,10 @@ layer_norm_softmax_relu6_y_1(float* __restrict__ y_1, const float* __restrict__ 
       }
       pl::store_many<4>(&y_1[i_1], &y_1_own[0]);
     } else {
-      for (index_t m = 0; m < 4; m++) {
-        const index_t v_9 = v ? i_1 + m : d0_d1 + m * v_4;
-        if (v_9 < v_3) {
-          y_1[v_9] = pl::min(pl::max(n[v_9], 0.0f), 6.0f);
+      for (index_t m = 0; m < v_12; m++) {
+        const index_t v_14 = v_8 ? i_1 + m : d0_d1 + m * v_6;
+        if (v_14 < v_3) {
+          y_1[v_14] = pl::min(pl::max(n[v_14], 0.0f), 6.0f);
         }
       }
     }

@@ -316,8 +316,8 @@ def test_hundreds_of_operands() -> None:
     total = built(op(f"{signature} -> %y: tensor<2xf32>", f"%y[i] = {' + '.join(f'%{n}[i]' for n in names)}"))
     assert len(total.kernels[0].buffers) == 601
     joined = built(op(f"{signature} -> %y: tensor<1200xf32>", " ".join(f"%y[i in {2 * k}..{2 * k + 2}] = %{n}[i - {2 * k}]" for k, n in enumerate(names))))
-    assert len(joined.kernels) == 600
-    assert all(len(k.buffers) == 2 for k in joined.kernels)
+    assert len(joined.kernels) == 10      # many parts in one launch
+    assert sum(len(k.buffers) for k in joined.kernels) == 600 + len(joined.kernels)
 
 
 # ----------------------------------------------------------------------------------------------------------------------- cases
