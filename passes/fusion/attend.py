@@ -94,7 +94,7 @@ def _between(g: Graph, near: dict[int, list[int]], root: int) -> set[int]:
                 ends[n] = {False}
             else:
                 ends[n] = set()
-                crossed = _has_maximum(g.calls[n])
+                crossed = g.calls[n].facts.maximum
                 ends[n] = {crossed or x for m in near[n] for x in above(m)}
         return ends[n]
 
@@ -108,13 +108,8 @@ def _between(g: Graph, near: dict[int, list[int]], root: int) -> set[int]:
         seen.add((n, crossed))
         if any(crossed or x for x in above(n)):
             out.add(n)
-            stack += [(m, crossed or (n in near and _has_maximum(g.calls[n]))) for m in near.get(n, ())]
+            stack += [(m, crossed or (n in near and g.calls[n].facts.maximum)) for m in near.get(n, ())]
     return out
-
-
-def _has_maximum(call: Call) -> bool:
-    op = typed_operator(call.op)
-    return any(isinstance(x, Reduce) and x.kind == "max" for t in op.tensors.values() for p in t.pieces for x in walk(p.value))
 
 
 # ------------------------------------------------------------------------------------------------------------------- weighted sums

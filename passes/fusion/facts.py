@@ -68,6 +68,8 @@ class Facts:
     inside: dict[str, frozenset[int]] = field(default_factory=dict)
     product: bool = False
     """Whether it is a product of matrices."""
+    maximum: bool = False
+    """Whether there is a maximum over anything in it."""
     recurrent: dict[str, int] = field(default_factory=dict)
     """Results that are computed step by step, and along which axis."""
     loops: bool = False
@@ -121,7 +123,9 @@ class _Finder:
             if any(may_fail(p.value, failing, op.empty is None) for p in op.tensors[name].pieces):
                 failing.add(name)
         out.fails = any(r.name in failing for r in op.results)
-        out.product = any(_is_product(p) for t in op.tensors.values() for p in t.pieces)
+        pieces = [p for t in op.tensors.values() for p in t.pieces]
+        out.product = any(map(_is_product, pieces))
+        out.maximum = any(isinstance(x, Reduce) and x.kind == "max" for p in pieces for x in walk(p.value))
         return out
 
     def _inside(self, r: Tensor) -> frozenset[int]:
