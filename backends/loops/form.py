@@ -511,6 +511,9 @@ PRIMITIVES = frozenset(
      "erf", "atan2", "isnan", "isinf"))
 """Every `Op.fn` that an emitter has to know."""
 
+SHORT = frozenset(("gelu_f16", "gelu_bf16"))
+"""Functions of f32 that only an emitter for a GPU knows: x times the normal distribution, to within a sixteenth of a unit of the dtype that it is rounded to."""
+
 
 def evaluate(expr: Expr, symbols: dict[str, int]) -> int:
     """The value of a size expression for given symbols, as Python integers (sizes do not wrap)."""

@@ -245,6 +245,8 @@ def apply(e: Emitter, fn: str, args: tuple[Atom, ...]) -> Atom:
         return e.op("+", e.op("*", args[0], args[1]), args[2])
     if fn == "select":
         return e.choose(*args)
+    if fn in form.SHORT:
+        return e.op(fn, *args)
     text = FUNCTIONS[fn].expand
     if text is not None:
         return expand(e, text, dict(zip("abc", args, strict=False)), args[0].dtype, apply)

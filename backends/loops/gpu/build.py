@@ -21,6 +21,7 @@ from pipelink_ir.backends.loops.gpu.product import product_body
 from pipelink_ir.backends.loops.gpu.ranges import ranges_body
 from pipelink_ir.backends.loops.gpu.recur import gpu_recurrence
 from pipelink_ir.backends.loops.gpu.rows import block_body
+from pipelink_ir.backends.loops.gpu.short import shortened
 from pipelink_ir.backends.loops.gpu.stream import stream_body
 from pipelink_ir.backends.loops.gpu.tile import tile_body
 from pipelink_ir.backends.loops.gpu.turn import turn_body
@@ -127,7 +128,7 @@ BODIES: dict[str, Callable[[TypedOperator, Plan, Sites, KernelPlan], Body]] = {
 class _GpuBuilder:
     def __init__(self, op: TypedOperator) -> None:
         op, stored = derivation(op, "cuda")
-        self.op, self.plan, self.sites = op, gpu_plan(op, stored), Sites()
+        self.op, self.plan, self.sites = shortened(op), gpu_plan(op, stored), Sites()
         self.kernels: list[form.Kernel] = []
         self.scratch: list[form.Buffer] = []
 
