@@ -43,12 +43,16 @@ LOADED = 10.0
 """Cost of reading an element of an operand, …"""
 BROUGHT = 6.0
 """… and of bringing it to shared memory."""
+SHORT = 8
+"""A row of a tile costs as much more as so many places: it is moved by itself."""
 THREADS = 128
 WARP = 32
 WHOLE = 8
 """So many channels at most are computed together."""
 WORK = 6000.0
 """Cost of what is written out for one thread at most."""
+APART = 4
+"""So many channels at most have blocks of their own if they can."""
 PLACES = 32
 """Elements that a thread computes at once at most."""
 DOWN, ACROSS, ALL = -1, -2, -3
@@ -250,13 +254,17 @@ class _Finder:
         sizes = [count(a) for a in self.piece.axes]
         first = min(moved)
         whole = tuple(k for k, n in enumerate(sizes) if k > first and k not in moved and n is not None and 1 <= n <= WHOLE)
+        # A few channels that have nothing to do with each other have blocks of their own: tiles are larger, and their rims matter less.
+        apart = {k for k in whole if k > max(moved) and 1 < (sizes[k] or 1) <= APART and all(self.axes[t.name].count(k) == 1 for t in self.members)}
+        apart = apart if len(moved) == 2 and self.members else set()
+        whole = tuple(k for k in whole if k not in apart)
         _ask(prod(sizes[k] or 1 for k in whole) <= WHOLE)
         behind = [k for k in range(max(moved) + 1, len(sizes)) if k not in whole]
         if behind and len(moved) == 1:
             across, down = behind[-1], first
         else:
             # Channels of an unknown number have blocks of their own; many of them would be read and written far apart.
-            _ask(all(sizes[k] is None for k in behind))
+            _ask(all(sizes[k] is None or k in apart for k in behind))
             across = max(moved)
             before = [k for k in range(across) if k not in whole and sizes[k] != 1]
             down = first if len(moved) == 2 else before[-1] if before else -1
@@ -337,7 +345,7 @@ class _Finder:
                 used, blocks = used * max(1, n) / max(1, parts * tile), blocks * max(1, parts)
         most = -(-blocks // MULTIPROCESSORS) * MULTIPROCESSORS / blocks if None not in sizes else 1.0
         loaded = LOADED * w.around if not w.free else 0.0
-        return (work / prod(w.tile) + loaded) / used * most
+        return (work / prod(w.tile) + loaded) / used * most * (1 + SHORT / w.tile[1])
 
     def _staged(self, w: Tiled, reads: dict[str, list[Seen]], alone: list[bool]) -> Tiled:
         """The rims of all locals and the borders that are asked for."""
