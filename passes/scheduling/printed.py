@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pipelink_ir.ir.nodes import Expr, IntLit, Items, Name, Operator, Read, Scoped, Setting
+from pipelink_ir.ir.nodes import Expr, IntLit, Items, Name, Operator, Read, Reduce, Scoped, Setting
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.ir.walk import walk
@@ -123,7 +123,9 @@ def _maps(t: Tensor, op: TypedOperator, kernels: Kernels) -> Expr | Items | None
 
 def _shared(t: Tensor, op: TypedOperator, plan: Plan, kernels: Kernels) -> bool:
     """Whether the threads of a block compute a local together, once for all of them: its long reductions look at the axes alone that have blocks."""
-    own = {id(x) for p in t.pieces for x in walk(p.value)}
+    own = {id(x) for p in t.pieces for x in walk(p.value) if isinstance(x, Reduce)}
+    if not own:
+        return False
     found = False
     for k in kernels:
         for _, piece in k.jobs:
