@@ -512,7 +512,7 @@ PRIMITIVES = frozenset(
 """Every `Op.fn` that an emitter has to know."""
 
 SHORT = frozenset(("gelu_f16", "gelu_bf16"))
-"""Functions of f32 that only an emitter for a GPU knows: x times the normal distribution, to within a sixteenth of a unit of the dtype that it is rounded to."""
+"""Functions of f32 that only an emitter for a GPU knows: x times the normal distribution, within a sixteenth of a unit of the dtype that it is rounded to."""
 
 
 def evaluate(expr: Expr, symbols: dict[str, int]) -> int:
