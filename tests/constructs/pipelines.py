@@ -107,6 +107,9 @@ CASES = [
          {"y": (lambda p: sum((2 - abs(i - 1)) * (2 - abs(j - 1)) * p[i:i + 2, j:j + 3] for i in range(3) for j in range(3)))(np.pad(X, 1, "edge"))}),
     *(Case(f"place = {p}", "place, at, keep", op("%x: tensor<NxKxf32> -> %y: tensor<NxKxf32>", "%l[n, k] = %x[n, k] * 2 + n %y[n, k] = %l[n, k] - %l[n, K - 1 - k]", f"schedule {{ %l {{ place = {p} }} }}"), {"x": X}, {"y": 2 * X - 2 * X[:, ::-1]}) for p in ("register", "inline", "buffer")),
     Case("schedule: map, beside, derived", "place, at, keep", op("%x: tensor<NxKxf32> -> %y: tensor<NxKxf32>", "%l[n, k] = %x[n, k] * 2 + n %y[n, k] = %l[n, k] - %l[n, K - 1 - k]", "schedule { derived = [], %l { place = buffer, beside = none }, %y { map = grid } }"), {"x": X}, {"y": 2 * X - 2 * X[:, ::-1]}),
+    Case("schedule: threads, vector, flight", "place, at, keep", op(f"%x: {HW} -> %y: {HW}", "%y[h, w] = 3 * %x[h, w]", "schedule { %y { threads = 128, vector = 1, flight = 2 } }"), {"x": X}, {"y": 3 * X}),
+    Case("schedule: launch", "place, at, keep", op("%x: tensor<NxKxf32> -> %y: tensor<NxKxf32>, %z: tensor<Kxf32>", "%y[n, k] = 3 * %x[n, k] %z[k] = k + 0.5", "schedule { %z { launch = %y } }"), {"x": X},
+         {"y": 3 * X, "z": np.arange(X.shape[1]) + 0.5}),
     # ----------------------------------------------------------------------------------------------------------- what passes write
     Case("plan", "plan", program(GAIN + ADD, MAIN, '%a = @gain(%x) plan { stream = 0, record = 1 }\n%b = @gain(%x) {by = 3} plan { stream = 1, record = 2, %b { arena = "cpu", offset = 4096, bytes = 24 } }\n%y = @add(%a, %b) plan { stream = 0, wait = [2] }'), {"x": X}, {"y": 5 * X}),
     Case("reason and loc", ("reason", "loc"), program(GAIN, MAIN, '%c = @std.copy(%x) reason = "a staged copy"\n%y = @gain(%c) loc("elsewhere.plir":12:3)'), {"x": X}, {"y": 2 * X}),
