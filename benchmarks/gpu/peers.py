@@ -1,6 +1,7 @@
 """Others who can do what the rows do: PyTorch's forms of them, JAX's, CV-CUDA's. Each is imported only when it is called for."""
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
@@ -102,9 +103,15 @@ def captured(torch: Any, run: Callable[..., Any], tensors: list[Any]) -> Callabl
         for _ in range(3):
             run(*tensors)
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        held = run(*tensors)
+    # Modules and memory that are collected while this thread captures would break the capture.
+    gc.collect()
+    gc.disable()
+    try:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            held = run(*tensors)
+    finally:
+        gc.enable()
 
     def call(held: Any = held) -> Any:
         graph.replay()
