@@ -21,12 +21,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipelink_ir.ir.diagnostics import Diagnostic, ProgramError, Report, UsageError, did_you_mean
+from pipelink_ir.ir.diagnostics import Diagnostic, ProgramError, Report, did_you_mean
 from pipelink_ir.ir.source import Source, Span, elsewhere
+from pipelink_ir.ir.yaml_text import compose, stretch
 from pipelink_ir.passes.scheduling.tuned import KEYS, Entry, value_of
 
 if TYPE_CHECKING:
-    import yaml
+    pass
 
 VERSION = 1
 """Of the format of files."""
@@ -73,7 +74,7 @@ class _Reader:
     report: Report
 
     def read(self) -> tuple[Entry, ...]:
-        root = self._compose()
+        root = compose(self.source, lambda where, message: self.report.error("tuned", where, message, (), HELP))
         out: list[Entry] = []
         seen: set[str] = set()
         if root is not None and self._is(root, "mapping", "a file of tuned schedules"):
@@ -91,30 +92,8 @@ class _Reader:
         self.report.stop_if_failed()
         return tuple(out)
 
-    def _compose(self) -> yaml.Node | None:
-        try:
-            import yaml
-        except ImportError:
-            raise UsageError(f"'{self.source.path}' cannot be read: the package PyYAML is not installed") from None
-        try:
-            node: yaml.Node | None = yaml.compose(self.source.text or "", Loader=yaml.SafeLoader)
-            return node
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            self.report.error("tuned", self._at(mark, mark), f"this is not YAML: {error.problem or error}", (), HELP)
-        except (yaml.YAMLError, RecursionError) as error:
-            self.report.error("tuned", Span(self.source, 0, 0), f"this is not YAML: {' '.join(str(error).split())}", (), HELP)
-        return None
-
-    def _at(self, start: Any, end: Any) -> Span:
-        starts, size = self.source.starts(), len(self.source.text or "")
-
-        def offset(mark: Any) -> int:
-            return min(starts[min(int(mark.line), len(starts) - 1)] + int(mark.column), size)
-        return Span(self.source, offset(start), max(offset(start), offset(end)))
-
     def _fault(self, node: Any, message: str, help: str | None = None) -> None:
-        self.report.error("tuned", self._at(node.start_mark, node.end_mark), message, (), help)
+        self.report.error("tuned", stretch(self.source, node.start_mark, node.end_mark), message, (), help)
 
     def _is(self, node: Any, kind: str, what: str) -> bool:
         if node.id == kind:
@@ -148,7 +127,7 @@ class _Reader:
         for key in _NEEDED:
             if key not in values:
                 self._fault(node, f"an entry without '{key}'", "take the entry out, or delete the file and tune again")
-        return Entry(**values, span=self._at(node.start_mark, node.start_mark)) if all(k in values for k in _NEEDED) else None
+        return Entry(**values, span=stretch(self.source, node.start_mark, node.start_mark)) if all(k in values for k in _NEEDED) else None
 
     def _time(self, key: str, node: Any) -> float:
         try:

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.ir import environment
-from pipelink_ir.ir.diagnostics import Note, ProgramError, Report, UsageError, did_you_mean
+from pipelink_ir.ir.diagnostics import Note, ProgramError, Report, did_you_mean
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.source import Source, Span
 from pipelink_ir.ir.targets import LIBRARIES, known_archs, parse_arch
+from pipelink_ir.ir.yaml_text import compose, stretch
 from pipelink_ir.runtime.project_keys import BUILD_KEYS, FILE, KEYS, POLICY_KEYS
 from pipelink_ir.runtime.sources import STDIN_PATHS, read_bytes
 
 if TYPE_CHECKING:
-    import yaml
 
     from pipelink_ir.passes.manager import Step
 
@@ -131,7 +131,7 @@ class _Reader:
     report: Report
 
     def read(self) -> Project:
-        root = self._compose()
+        root = compose(self.source, self._fault)
         values: dict[str, Any] = {}
         empty = getattr(root, "id", "") == "scalar" and getattr(root, "tag", "").endswith(":null")
         if root is not None and not empty and self._is(root, "mapping", "a project file"):
@@ -144,35 +144,10 @@ class _Reader:
         self.report.stop_if_failed()
         return Project(self.path, **{f.name: values[f.name] for f in fields(Project) if values.get(f.name) is not None})
 
-    def _compose(self) -> yaml.Node | None:
-        try:
-            import yaml
-        except ImportError:
-            raise UsageError(f"'{self.source.path}' cannot be read: the package PyYAML is not installed") from None
-        try:
-            node: yaml.Node | None = yaml.compose(self.source.text or "", Loader=yaml.SafeLoader)
-            return node
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            self._fault(self._at(mark, mark), f"this is not YAML: {error.problem or error}")
-        except yaml.YAMLError as error:
-            self._fault(Span(self.source, 0, 0), f"this is not YAML: {' '.join(str(error).split())}")
-        except RecursionError:
-            self._fault(Span(self.source, 0, 0), "this is nested too deeply")
-        return None
-
     # ------------------------------------------------------------------------------------------------------------------- messages
 
-    def _at(self, start: Any, end: Any) -> Span:
-        """A stretch between two marks; YAML counts lines from 0, and knows more ends of lines than we do."""
-        starts, end_of_text = self.source.starts(), len(self.source.text or "")
-
-        def offset(mark: Any) -> int:
-            return min(starts[min(int(mark.line), len(starts) - 1)] + int(mark.column), end_of_text)
-        return Span(self.source, offset(start), max(offset(start), offset(end)))
-
     def _span(self, node: Any) -> Span:
-        return self._at(node.start_mark, node.end_mark)
+        return stretch(self.source, node.start_mark, node.end_mark)
 
     def _fault(self, where: Span, message: str, help: str | None = None, notes: Sequence[Note] = ()) -> None:
         self.report.error("project", where, message, notes, help)
