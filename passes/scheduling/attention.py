@@ -14,6 +14,7 @@ divided (an edge of f16 between two operators), the kernel goes through the keys
 """
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -143,7 +144,7 @@ def attention_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor
 def examined(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, piece: Piece, arch: Arch | None = None) -> Attention | str | None:
     """The same, with the reason where it is attention without a kernel."""
     with deep():
-        found = _Search(op, local, piece).run() if len(tensor.pieces) == 1 and not piece.holes else None
+        found = _Search(op, local, piece).run() if len(tensor.pieces) == 1 and not piece.holes and _hopeful(op) else None
         if found is None:
             return None
         try:
@@ -226,9 +227,14 @@ def reasons(op: TypedOperator, arch: Arch | None) -> Mapping[str, str]:
 
 def _hopeful(op: TypedOperator) -> bool:
     """Whether everything occurs that attention is made of."""
-    missing = {"max", "sum", "exp"}
-    for x in (x for t in op.tensors.values() for p in t.pieces for x in walk(p.value)):
-        missing.discard(x.kind if isinstance(x, Reduce) else x.fn if isinstance(x, Apply) and x.fn == "exp" else "")
+    return op.reduces and _has_parts(_Same(op))
+
+
+@lru_cache(maxsize=256)
+def _has_parts(key: _Same) -> bool:
+    missing = Counter({"sum": 2, "max": 1, "exp": 1})
+    for x in (x for t in key.op.tensors.values() for p in t.pieces for x in walk(p.value)):
+        missing -= Counter((x.kind,) if isinstance(x, Reduce) else ("exp",) if isinstance(x, Apply) and x.fn == "exp" else ())
         if not missing:
             return True
     return False

@@ -71,7 +71,7 @@ class Kind:
 
 
 def _attention(s: Site) -> Way | None:
-    return None if s.chosen else attention_of(s.op, s.local, s.tensor, s.piece, s.arch)
+    return None if s.chosen or not s.op.reduces else attention_of(s.op, s.local, s.tensor, s.piece, s.arch)
 
 
 def _tile(s: Site) -> Way | None:

@@ -45,7 +45,7 @@ def scheduled(op: Operator, target: str, arch: Arch | None = None) -> Scheduled:
     plan = gpu_plan(typed, stored, wishes) if target == "cuda" else cpu_plan(typed, stored, wishes)
     launches = launches_of(typed, plan, arch, wishes) if target == "cuda" else ()
     kernels = tuple(k for launch in launches for k in launch)
-    others = [kernels_of(typed, plan, a) for a in _SOME] if target == "cuda" and arch is None else []
+    others = [kernels_of(typed, plan, a) for a in _SOME] if target == "cuda" and arch is None and typed.reduces else []
     _check_loops(typed, kernels, wishes)
     entries: list[Setting | Scoped] = [Setting("derived", Items(()))] if derived is None else []
     for name in (n for g in typed.order for n in g.tensors):

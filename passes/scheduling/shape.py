@@ -89,6 +89,8 @@ def last_of(u: Use) -> Lin:
 def long_reductions(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None,
                     most: int = SERIAL) -> list[Long]:
     """All long reductions, those of more than `most` terms, that evaluating a piece comes to, each after those that its terms come to."""
+    if not op.reduces:
+        return []
     walker = _Walker(op, local, chosen or {}, most)
     walker.walk(piece.value, {a.index: _Index(frozenset((k,)), k) for k, a in enumerate(piece.axes)})
     return walker.found

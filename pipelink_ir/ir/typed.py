@@ -7,11 +7,12 @@ Shapes and ranges are i64 expressions over `symbols` alone; ranges of reductions
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipelink_ir.ir.dtypes import DType
-from pipelink_ir.ir.nodes import Expr, Operator, Range
+from pipelink_ir.ir.nodes import Expr, Operator, Range, Reduce
 from pipelink_ir.ir.source import Span
+from pipelink_ir.ir.walk import walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,12 @@ class TypedOperator:
     exact: bool
     """`compile { accuracy = exact }`."""
     fast_math: bool
+    reduces: bool = field(init=False)
+    """Whether any value has a reduction: most kinds of kernels need not be looked for without one."""
+
+    def __post_init__(self) -> None:
+        found = any(isinstance(x, Reduce) for t in self.tensors.values() for p in t.pieces for x in walk(p.value))
+        object.__setattr__(self, "reduces", found)
 
     @property
     def operands(self) -> tuple[Tensor, ...]:
