@@ -288,14 +288,18 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
     gate_wait(v_full(v_slot), v_phase);
     u8* const tile = shared + (values + v_slot * V_BYTES - shared_address(shared));
     u32 odd = 0;
-    for (int n = thread() % 128; n < V_BYTES / 16; n += 128) {
-      const uint4 x = reinterpret_cast<const uint4*>(tile)[n];
+#pragma unroll 4
+    for (int n = 0; n < V_BYTES / 16; n += 128) {
+      const uint4 x = reinterpret_cast<const uint4*>(tile)[n + thread() % 128];
       odd |= odd_pair(V(), x.x) | odd_pair(V(), x.y) | odd_pair(V(), x.z) | odd_pair(V(), x.w);
     }
-    if (!part_any(3 + team(), 128, odd != 0)) return;
+    // The vote tells the compiler that a warp stays together, so that places of matrices need no look at each thread.
+    if (!__any_sync(0xffffffffu, part_any(3 + team(), 128, odd != 0))) return;
     const int lane = thread() % 32;
     const i64 row = thread() / 32 * 16 + lane / 4;
+#pragma unroll 1
     for (int n = 0; n < KEYS / 16; n++) {
+#pragma unroll 1
       for (int c = 0; c < 16; c++) {
         const int line = 16 * n + c, from = lane / 4 * 4 + c % 8 / 2;
         const u32 above = c < 8 ? p[0] : p[2], below = c < 8 ? p[1] : p[3];
@@ -320,7 +324,8 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
       for (int i = 0; i < 4; i++) p[KEYS / 4 - 4 + i] = first[i];
     }
     part_sync(5, THREADS);
-    for (int n = thread(); n < V_BYTES / 16; n += THREADS) reinterpret_cast<uint4*>(tile)[n] = make_uint4(0, 0, 0, 0);
+#pragma unroll 1
+    for (int n = 0; n < V_BYTES / 16; n += THREADS) reinterpret_cast<uint4*>(tile)[n + thread()] = make_uint4(0, 0, 0, 0);
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     part_sync(5, THREADS);
   }

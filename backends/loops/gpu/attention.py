@@ -71,6 +71,8 @@ class Flash(Nest):
         """Whether each block has as many queries as any other."""
         self.paired = self._pairs()
         self.fixed: dict[Leaf, Atom] = {}
+        self.divisor: Atom | None = None
+        """The sum of the weights of the row whose results are made."""
         self.scale: Atom = ONE
         for x, below in self.found.scale or ():
             self.scale = self.e.op("/" if below else "*", self.scale, self.e.convert(self.atom(x, {}), F32))
@@ -401,8 +403,10 @@ class Flash(Nest):
         total, top = e.choose(void, nan, total), e.op("*", top, self.scale)
         for view in f.tops:
             self.remember(view, at, finish(lo, reduction(view), kind_of(reduction(view)), top, i64(0), seen))
+        self.divisor = None
         for view in f.totals:
-            self.remember(view, at, finish(lo, reduction(view), kind_of(reduction(view)), total, i64(0), seen))
+            self.divisor = finish(lo, reduction(view), kind_of(reduction(view)), total, i64(0), seen)
+            self.remember(view, at, self.divisor)
         divided = [(e.convert(self.atom(x, at), F32), below) for x, below in f.divided] if f.rounded is None else []
 
         def known(side: int, j: Atom) -> dict[Leaf, Atom]:

@@ -30,7 +30,11 @@ def fit_to_flow(flash: Flash) -> Atom:
     for one in lying:
         t = lo.op.tensors[one.tensor]
         conds.append(e.op("==", e.op("mod", extent(lo, t, len(t.shape) - 1), i64(8)), i64(0)))
-        conds.append(_aligned(flash, one))
+        conds.append(_aligned(flash, one.tensor))
+    if traded(flash):
+        t, k = flash.jobs[0][0], len(flash.axes) - 1
+        conds += [e.op("==", e.op("mod", n, i64(8)), i64(0)) for n in (flash.column.n, extent(lo, t, k), e.op("-", flash.column.lo, low(lo, t, k)))]
+        conds.append(_aligned(flash, t.name))
     out: Atom = TRUE
     for c in conds:
         if not isinstance(c, form.Const) or not c.value:
@@ -38,11 +42,17 @@ def fit_to_flow(flash: Flash) -> Atom:
     return out
 
 
-def _aligned(flash: Flash, lying: Lying) -> Atom:
-    lo, e, key = flash.lo, flash.e, ("aligned", lying.tensor)
+def traded(flash: Flash) -> bool:
+    """Whether results are traded between threads and stored eight at a time."""
+    tensor, piece = flash.jobs[0]
+    return tensor.dtype.is_float and tensor.dtype.bytes == 2 and not piece.holes and flash.found.column == len(flash.axes) - 1
+
+
+def _aligned(flash: Flash, tensor: str) -> Atom:
+    lo, e, key = flash.lo, flash.e, ("aligned", tensor)
     found = e.find(key)
     if found is None:
-        found = e.bind("aligned", form.Aligned(lo.buffer(lo.op.tensors[lying.tensor]), 16))
+        found = e.bind("aligned", form.Aligned(lo.buffer(lo.op.tensors[tensor]), 16))
         e.remember(key, found)
     return found  # type: ignore[no-any-return]
 

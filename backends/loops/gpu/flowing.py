@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import TRUE, Atom, i64
 from pipelink_ir.backends.loops.form_attend import Attend, Flow
-from pipelink_ir.backends.loops.gpu.attention import Flash
-from pipelink_ir.backends.loops.gpu.flow import by_length, lines_of, place_of, words_of
+from pipelink_ir.backends.loops.gpu.attention import ONE, Flash
+from pipelink_ir.backends.loops.gpu.flow import by_length, lines_of, place_of, traded, words_of
 from pipelink_ir.backends.loops.gpu.keys import Keys
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Axis, Job
-from pipelink_ir.backends.loops.reads import address, extent, low
+from pipelink_ir.backends.loops.reads import address
 from pipelink_ir.ir.dtypes import F32, I64
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling.attention import Attention
@@ -93,11 +93,10 @@ class _Flowing(Flash):
     def _results(self) -> None:
         """Halves are traded between the four threads of a row and stored eight at a time. Behind the edges the last ones are made again and not stored, so that
         nothing waits for a condition."""
-        (tensor, piece), e = self.jobs[0], self.e
-        if not (tensor.dtype.is_float and tensor.dtype.bytes == 2) or piece.holes or self.found.column != len(self.axes) - 1:
+        e = self.e
+        if not traded(self):
             super()._results()
             return
-        wide = self._wide()
         with self.team.each("t", self.threads) as t:
             for r in range(2):
                 line = self.line(t, r)
@@ -106,16 +105,18 @@ class _Flowing(Flash):
                 known = self._known(t, r, at, None if self.column.n == i64(self.cut.columns) else last)
                 inside = TRUE if self.even else e.op("<", e.op("+", self.first, line), self.row.n)
                 with e.loop("group", i64(0), i64(self.cut.columns // 32), nonempty=True, unroll=True) as group:
-                    self._eight(t, group, at, known, inside, wide)
+                    self._eight(t, group, at, known, inside)
 
-    def _wide(self) -> Atom:
-        """Whether eight elements of the result may be stored together, found out at run time."""
-        lo, e, (t, _) = self.lo, self.e, self.jobs[0]
-        k = len(t.shape) - 1
-        conds = [e.op("==", e.op("mod", n, i64(8)), i64(0)) for n in (self.column.n, extent(lo, t, k), e.op("-", self.column.lo, low(lo, t, k)))]
-        return e.all_of([*conds, e.bind("aligned", form.Aligned(lo.buffer(t), 16), 0)])
+    def _times(self, value: Atom) -> Atom:
+        """A quotient by the sum of the weights, which is 1 at least, as a product: the sums are less precise than that, and so are halves."""
+        e, by = self.e, self.divisor
+        x = e.values.get(value.name) if isinstance(value, form.Ref) else None
+        if by is None or not isinstance(x, form.Op) or x.fn != "/" or x.args[1] != by or x.dtype is not F32:
+            return value
+        over = x.args[0]
+        return e.op("*", over, e.op("/", ONE, by)) if isinstance(over, form.Const | form.Ref) else value
 
-    def _eight(self, t: Atom, group: Atom, at: dict[Leaf, Atom], known: Callable[[int, Atom], dict[Leaf, Atom]], inside: Atom, wide: Atom) -> None:
+    def _eight(self, t: Atom, group: Atom, at: dict[Leaf, Atom], known: Callable[[int, Atom], dict[Leaf, Atom]], inside: Atom) -> None:
         """32 columns of a row, eight of each of four neighbouring threads: made where the sums are, stored where they lie together."""
         lo, e, (tensor, piece) = self.lo, self.e, self.jobs[0]
         made, mine = e.memory("made"), e.memory("mine")
@@ -123,20 +124,11 @@ class _Flowing(Flash):
         for k in range(8):
             here = known(k % 2, e.op("+", e.op("*", group, i64(4)), i64(k // 2)))
             value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, self._indices(here), strict=True)}))
+            value = self._times(value)
             e.raw(form.Store(made, i64(k), value if value.dtype is F32 else e.convert(value, F32), F32))
         e.raw(form.Alloc(mine, tensor.dtype, i64(8)))
         e.raw(form.Trade(mine, made))
-        first = e.op("+", e.op("*", group, i64(32)), e.op("*", e.op("rest", t, i64(4)), i64(8)))
-
-        def stored(k: int, count: int) -> None:
-            column = e.op("+", first, i64(k))
-            place = tuple(self._indices({**at, Leaf("axis", self.found.column): e.op("+", self.column.lo, column)}))
-            with e.when(e.op("and", inside, e.op("<", column, self.column.n))):
-                e.raw(form.Move(lo.buffer(tensor), address(lo, tensor, place), mine, i64(k), count) if count > 1 else
-                      form.Store(lo.buffer(tensor), address(lo, tensor, place), form.Load(mine, i64(k), tensor.dtype, F32), tensor.dtype))
-
-        with e.when(wide):
-            stored(0, 8)
-        with e.when(e.op("not", wide)):
-            for k in range(8):
-                stored(k, 1)
+        column = e.op("+", e.op("*", group, i64(32)), e.op("*", e.op("rest", t, i64(4)), i64(8)))
+        place = tuple(self._indices({**at, Leaf("axis", self.found.column): e.op("+", self.column.lo, column)}))
+        with e.when(e.op("and", inside, e.op("<", column, self.column.n))):
+            e.raw(form.Move(lo.buffer(tensor), address(lo, tensor, place), mine, i64(0), 8))
