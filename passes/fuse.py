@@ -24,6 +24,7 @@ from pipelink_ir.ir.affine import normal
 from pipelink_ir.ir.diagnostics import Report, UsageError
 from pipelink_ir.ir.nodes import Alias, Edge, Expr, IntLit, Module, Name, Node, Operator, Pipeline, Setting
 from pipelink_ir.ir.walk import deep
+from pipelink_ir.passes.fusion.canonical import in_canonical_order
 from pipelink_ir.passes.fusion.compose import Composed, Part, Refused, Side, compose
 from pipelink_ir.passes.fusion.groups import Call, Group, read_graph
 from pipelink_ir.passes.fusion.grow import grow
@@ -167,7 +168,8 @@ class _Pipeline:
     """One pipeline: its groups, and the nodes that they become."""
 
     def __init__(self, fusion: _Fusion, pipeline: Pipeline) -> None:
-        self.fusion, self.pipeline = fusion, pipeline
+        self.fusion, self.written = fusion, pipeline
+        self.pipeline = replace(pipeline, nodes=in_canonical_order(pipeline, fusion.operators))
         self.outputs = {r.name for r in pipeline.results} | {n.of.name for n in pipeline.nodes if isinstance(n, Alias)}
         self.needed: set[str] = set()
         self.sizes: dict[Expr, int] = {}
@@ -178,7 +180,7 @@ class _Pipeline:
         except _Inseparable:
             made = self._groups(copies=False)
         if not any(m.op for m in made) and not any(self.graph.declined):
-            return self.pipeline
+            return self.written
         return replace(self.pipeline, nodes=tuple(self._nodes(made)))
 
     def _groups(self, copies: bool) -> list[_Made]:

@@ -67,11 +67,10 @@ def everything(x: Any) -> Iterator[Any]:
 
 @dataclass(slots=True)
 class Renamed:
-    """A module (after `resolve`) renamed. `permuted`: definitions stand the other way round, and `nodes` too."""
+    """A module (after `resolve`) renamed. `permuted`: definitions and nodes stand the other way round."""
 
     module: Module
     permuted: bool
-    nodes: bool = True
     names: dict[str, str] = field(default_factory=dict)
     operators: dict[str, str] = field(default_factory=dict)
 
@@ -128,7 +127,7 @@ class Renamed:
             return {"op": self.operators.get(x.op, x.op), "attrs": tuple(replace(s, key=self._name(s.key)) for s in new["attrs"])}
         if self.permuted and isinstance(x, Compute):
             return {"body": new["body"][::-1]}
-        if self.permuted and self.nodes and isinstance(x, Pipeline | Graph):
+        if self.permuted and isinstance(x, Pipeline | Graph):
             return {"nodes": new["nodes"][::-1]}
         return {}
 

@@ -35,9 +35,6 @@ ARCHS = (Arch("cuda", 90, "a"), Arch("cuda", 80))
 SLOW = frozenset({"video", "broadcast"})
 """Cases that are looked at once, renamed and permuted together."""
 
-IN_ORDER = frozenset({"assemble"})
-"""Cases whose nodes stay in their order: nodes that read one edge become one operator in the order in which they are met, as far as limits allow."""
-
 Kernels = Counter[tuple[str, ...]]
 
 
@@ -87,7 +84,7 @@ def chosen(module: Module, arch: Arch, names: Renamed | None = None) -> Kernels:
 def test_names_and_order_do_not_matter(name: str) -> None:
     plain = scheduled(resolved(name))
     for permuted in (True,) if name.split()[-1] in SLOW else (False, True):
-        other = Renamed(resolved(name), permuted, name.split()[-1] not in IN_ORDER)
+        other = Renamed(resolved(name), permuted)
         made = scheduled(other.module)
         for arch in ARCHS:
             found = chosen(plain, arch)
