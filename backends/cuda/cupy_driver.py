@@ -15,13 +15,15 @@ from typing import Any
 
 from pipelink_ir.backends.cuda import launcher
 from pipelink_ir.backends.cuda.cupy_graph import CupyGraph
-from pipelink_ir.backends.cuda.driver import FATAL, Commands, DeviceError, DeviceFacts, Function, OutOfDeviceMemory, pick, quietly
+from pipelink_ir.backends.cuda.driver import FATAL, LEGACY, Commands, DeviceError, DeviceFacts, Function, OutOfDeviceMemory, pick, quietly
 from pipelink_ir.backends.cuda.nvrtc import INSTALL
 from pipelink_ir.ir import environment
 from pipelink_ir.ir.diagnostics import UsageError
 from pipelink_ir.ir.dtypes import DType
 
 NOT_READY, OUT_OF_MEMORY = 600, 2
+RELAXED = 2
+"""The mode of a thread in which it may do anything while somebody captures a graph."""
 CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
 """Attributes of a device that CuPy has no name for."""
 
@@ -158,6 +160,21 @@ class CupyDriver:
             except (self._runtime.CUDARuntimeError, self._api.CUDADriverError) as error:
                 raise self._translated(error, what) from error
 
+    @contextmanager
+    def giving_back(self, device: int, what: str) -> Iterator[None]:
+        """Calls that give something back. They come when Python collects: also while this thread or another one captures a graph, for itself or in PyTorch or
+        CuPy, and a call that may not be captured would end that. What is given back has no part in anybody's capture, so it may be relaxed about it."""
+        exchange = getattr(self.library, "cuThreadExchangeStreamCaptureMode", None)
+        mode = ctypes.c_int(RELAXED)
+        with self._asking(device, what):
+            if exchange is not None:
+                exchange(ctypes.byref(mode))
+            try:
+                yield
+            finally:
+                if exchange is not None:
+                    exchange(ctypes.byref(mode))  # what it was before
+
     def _translated(self, error: Exception, what: str) -> DeviceError:
         code = int(getattr(error, "status", 0))
         name = self.error_name(code)
@@ -170,12 +187,16 @@ class CupyDriver:
             return int(self._runtime.streamCreateWithFlags(self._runtime.streamNonBlocking))
 
     def close_stream(self, device: int, stream: int) -> None:
-        with self._asking(device, "closing a stream"):
+        with self.giving_back(device, "closing a stream"):
             self._runtime.streamDestroy(stream)
 
     def event(self, device: int) -> int:
         with self._asking(device, "making an event"):
             return int(self._runtime.eventCreateWithFlags(self._runtime.eventDisableTiming))
+
+    def legacy_free(self, device: int) -> bool:
+        with self.on(device):
+            return not self.library.cuStreamIsCapturing(ctypes.c_void_p(LEGACY), ctypes.byref(ctypes.c_int()))
 
     def timer(self, device: int) -> int:
         with self._asking(device, "making an event"):
@@ -186,7 +207,7 @@ class CupyDriver:
             return 1e-3 * float(self._runtime.eventElapsedTime(begin, end))
 
     def close_event(self, device: int, event: int) -> None:
-        with self._asking(device, "closing an event"):
+        with self.giving_back(device, "closing an event"):
             self._runtime.eventDestroy(event)
 
     def wait(self, device: int, event: int) -> None:
@@ -225,7 +246,7 @@ class CupyDriver:
         raise AssertionError
 
     def free(self, device: int, address: int, stream: int) -> None:
-        with self._asking(device, "giving memory back"):
+        with self.giving_back(device, "giving memory back"):
             if self._has_pool(device):
                 self._runtime.freeAsync(address, stream)
             else:
@@ -239,7 +260,7 @@ class CupyDriver:
                 raise OutOfDeviceMemory(size, "the host, pinned,", str(error)) from error
 
     def unpin(self, address: int) -> None:
-        with self._asking(next(iter(self._contexts)), "giving pinned memory back"):
+        with self.giving_back(next(iter(self._contexts)), "giving pinned memory back"):
             self._runtime.freeHost(address)
 
     def free_bytes(self, device: int) -> tuple[int, int]:
@@ -255,7 +276,7 @@ class CupyDriver:
             return int(self._api.moduleLoadData(image + b"\0"))
 
     def unload(self, device: int, module: int) -> None:
-        with self._asking(device, "unloading kernels"):
+        with self.giving_back(device, "unloading kernels"):
             self._api.moduleUnload(module)
 
     def function(self, device: int, module: int, name: str) -> Function:

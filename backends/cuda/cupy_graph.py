@@ -60,6 +60,6 @@ class CupyGraph:
         return ctypes.addressof(self._parameters[self._number[command]])
 
     def close(self) -> None:
-        with self._driver.on(self._device):
+        with self._driver.giving_back(self._device, "giving a graph back"):
             self._driver.library.cuGraphExecDestroy(ctypes.c_void_p(self.executable))
             self._driver.library.cuGraphDestroy(self._graph)

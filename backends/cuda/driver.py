@@ -70,6 +70,9 @@ LAUNCH, WAIT, RECORD, COPY, FILL, CALL, REPLAY, REPOINT = range(8)
 WORDS = 12
 """Words of one command."""
 
+LEGACY = 0
+"""The legacy default stream. It never goes away and no other stream ever has its number, so what stands on it is in order, and can be recorded later."""
+
 
 class Commands:
     """A table of commands in memory that native code reads. `address` and `count` are what it is called with."""
@@ -204,6 +207,11 @@ class Driver(Protocol):
         ...
 
     def close_event(self, device: int, event: int) -> None: ...
+
+    def legacy_free(self, device: int) -> bool:
+        """Whether work may be put on the legacy default stream at the moment. Not while somebody captures a stream that is ordered with it: that would end
+        the capture."""
+        ...
 
     def timer(self, device: int) -> int:
         """A new event that notes when it was recorded."""

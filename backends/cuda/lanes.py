@@ -10,9 +10,9 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from pipelink_ir.backends.cuda.driver import CALL, LAUNCH, RECORD, REPLAY, REPOINT, WAIT, Commands, Driver, Graph, quietly
+from pipelink_ir.backends.cuda.driver import CALL, LAUNCH, LEGACY, RECORD, REPLAY, REPOINT, WAIT, Commands, DeviceError, Driver, Graph, quietly, usable
 from pipelink_ir.backends.cuda.recipe import Recipe
-from pipelink_ir.backends.cuda.spares import LEGACY, Spares
+from pipelink_ir.backends.cuda.spares import Spares
 
 ROOM = 16
 """Streams of callers that a lane's table of streams has room for at first."""
@@ -54,8 +54,14 @@ class Owned:
         self.driver.free(self.device, address, self.own)
 
     def close(self) -> None:
-        """Give back everything, memory when the last run is done."""
+        """Give back everything, memory when the last run is done; later where that must be recorded on a stream that is not free for it."""
         d = self.driver
+        try:
+            if self.late and usable() and not d.legacy_free(self.device):
+                _put_off.append(self)
+                return
+        except DeviceError:
+            pass  # a device that has failed: below each thing is tried by itself
         table = (ctypes.c_void_p * 1)(self.own)
         if self.events:
             quietly(self.record)
@@ -68,6 +74,16 @@ class Owned:
             quietly(lambda event=event: d.close_event(self.device, event))  # type: ignore[misc]
         for stream in (*self.sides, self.own):
             quietly(lambda stream=stream: d.close_stream(self.device, stream))  # type: ignore[misc]
+
+
+_put_off: list[Owned] = []
+"""What could not be given back when its lane went."""
+
+
+def catch_up() -> None:
+    """Give back what was put off, as far as that can be done now."""
+    for _ in range(len(_put_off)):
+        _put_off.pop(0).close()
 
 
 class Instance:
@@ -234,6 +250,7 @@ class Lane:
 
     def __init__(self, driver: Driver, device: int) -> None:
         self.driver, self.device = driver, device
+        catch_up()
         self.owned = Owned(driver, device)
         # At the end of the process the driver does it.
         weakref.finalize(self, self.owned.close).atexit = False

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipelink_ir.backends.cuda.driver import DeviceError, Graph, quietly
+from pipelink_ir.backends.cuda.driver import LEGACY, DeviceError, Graph, quietly
 
 if TYPE_CHECKING:
     from pipelink_ir.backends.cuda.lanes import Instance
-
-LEGACY = 0
-"""The legacy default stream. It never goes away and no other stream ever has its number, so what stands on it is in order, and can be recorded later."""
 
 SPARED = 2 << 20
 """Bytes of results of one call that a lane holds on to."""

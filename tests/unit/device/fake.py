@@ -136,6 +136,8 @@ class FakeDriver:
         self.allocations = 0
         self.facts_shared = 227 << 10
         self.callers = 0
+        self.somebody_captures = False
+        """Whether somebody captures a stream that is ordered with the legacy default one."""
         self.arity: dict[str, int] = {}
         self._next = 0x1000
 
@@ -177,6 +179,9 @@ class FakeDriver:
         event = self.handle()
         self.events[event] = None
         return event
+
+    def legacy_free(self, device: int) -> bool:
+        return not self.somebody_captures
 
     def timer(self, device: int) -> int:
         return self.event(device)

@@ -283,6 +283,30 @@ def test_what_follows_a_replay_on_the_default_stream_comes_after_it(device: Emul
     assert not [m for m in device.memory.values() if m.gone is None and m.size > 256]
 
 
+def test_what_goes_while_somebody_captures_is_given_back_later(device: EmulatingDriver, cupy: Any) -> None:
+    """The end of its last run would have to be recorded on the default stream, which a captured stream is ordered with."""
+    def closed() -> int:
+        return sum(e[0] == "close stream" for e in device.log)
+
+    p, arrays = warm(device, cupy, SUM)
+    q, _ = warm(device, cupy, SUM)
+    called(p, device, **arrays)
+    owned = p.executable.lane_of_last().owned  # type: ignore[attr-defined]
+    assert owned.late
+    device.log.clear()
+    device.somebody_captures = True
+    del p
+    gc.collect()
+    assert closed() == 0
+    assert all(event in device.events for event in owned.events)
+    device.somebody_captures = False
+    called(q, device, **arrays)
+    assert closed() == 0
+    warm(device, cupy, SUM)  # a new lane
+    assert closed() >= 1
+    assert not [event for event in owned.events if event in device.events]
+
+
 # ------------------------------------------------------------------------------------------------------------------------- PyTorch
 
 

@@ -125,6 +125,10 @@ class Driver:
     def on(self, device: int) -> Iterator[None]:
         yield
 
+    @contextlib.contextmanager
+    def giving_back(self, device: int, what: str) -> Iterator[None]:
+        yield
+
     def check(self, code: int, what: str) -> None:
         if code:
             raise DeviceError(what, str(code))
