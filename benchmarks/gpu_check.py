@@ -63,10 +63,13 @@ def main() -> int:
     parser.add_argument("--rows", nargs="+", default=[], metavar="WORD", help="of the step `bench` only rows in whose names one of these words is")
     parser.add_argument("--peers", choices=("usual", "all", "none"), default="usual",
                         help="beside whom rows are timed; `all` adds max-autotune, which compiles for up to 33 s a row")
+    parser.add_argument("--ahead", action=argparse.BooleanOptionalAction, default=None,
+                        help="compile what others are for all rows side by side, before anything is timed (so with `--peers all`)")
     parser.add_argument("--list", action="store_true", help="list the steps")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    args.ahead = args.peers == "all" if args.ahead is None else args.ahead
     if args.list:
         print("\n".join(f"{s.name:12} {s.group:12} {s.seconds:4} s  {s.says}" for s in STEPS))
         return 0
@@ -90,14 +93,14 @@ def run_here(args: argparse.Namespace) -> int:
     """One step, in this process. It ends with an exception where something is wrong."""
     sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
     from gpu import steps
-    steps.RESULT, steps.ROWS, steps.PEERS = args.result, tuple(args.rows), args.peers
+    steps.RESULT, steps.ROWS, steps.PEERS, steps.AHEAD = args.result, tuple(args.rows), args.peers, args.ahead
     getattr(steps, args.run)()
     return 0
 
 
 def options(args: argparse.Namespace) -> list[str]:
     """What a step is told of the command's options."""
-    return ["--peers", args.peers, *(["--rows", *args.rows] if args.rows else [])]
+    return ["--peers", args.peers, "--ahead" if args.ahead else "--no-ahead", *(["--rows", *args.rows] if args.rows else [])]
 
 
 def run_all(wanted: Sequence[Step], args: argparse.Namespace) -> int:
@@ -137,7 +140,8 @@ def environment(scratch: Path, wheels: Path) -> tuple[dict[str, str], str]:
     (site / "tests").mkdir(parents=True, exist_ok=True)
     (site / "tests" / "__init__.py").write_text(f"__path__ = [{str(ROOT / 'tests')!r}]\n")
     paths = [str(site), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p), "PIPELINK_CACHE_DIR": str(scratch / "cache"), "PYTHONUNBUFFERED": "1"}, note
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p), "PIPELINK_CACHE_DIR": str(scratch / "cache"),
+            "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR", str(scratch / "inductor")), "PYTHONUNBUFFERED": "1"}, note
 
 
 def run_step(step: Step, seconds: float, scratch: Path, env: dict[str, str], more: Sequence[str]) -> dict[str, Any]:

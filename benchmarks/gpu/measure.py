@@ -11,13 +11,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gpu import peers, table
+from gpu import ahead, peers, table
 from gpu.rows import Make, Row, Work
 
 RUNS = 25
 WARM = 3
 IN_A_ROW = " (in a row)"
 """Stands behind the names of peers that are timed so."""
+LONGEST = "max-autotune"
+"""The peer that compiles for long, and is asked for by name."""
 SECONDS = 3.0
 """What the turns of one contender of a row may take together; slow ones get fewer turns, at least three."""
 
@@ -49,11 +51,12 @@ class Clock:
         return 1e3 * (time.perf_counter() - begin) / peers.JAX_CALLS
 
 
-def run(keep: Callable[..., None], wanted: Sequence[Row], which: str) -> None:
-    """The rows, one after the other; a row that fails is told at the end."""
+def run(keep: Callable[..., None], wanted: Sequence[Row], which: str, before: bool = False) -> None:
+    """The rows, one after the other; a row that fails is told at the end. `before`: what compiles for long does so before anything is timed."""
+    compiled = ahead.compile_all([r.name for r in wanted], lambda said: print(said, flush=True)) if before else {}
+    keep(compiled_ahead=compiled)
     cp, torch = importlib.import_module("cupy"), importlib.import_module("torch")
-    # What is f32 is computed in f32 by everybody.
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    peers.alike(torch)
     clock = Clock(cp)
     rate, product = _copy_rate(cp, clock), _product_rate(torch, clock)
     rows: dict[str, Any] = {}
@@ -69,7 +72,8 @@ def run(keep: Callable[..., None], wanted: Sequence[Row], which: str) -> None:
         try:
             work = row.make(Make(cp, torch, cp.random.default_rng(0)))
             found |= {"bytes": work.bytes, "flops": work.flops, "floor": 1e3 * max(work.bytes / rate, work.flops / product)}
-            _row(row, work, found, which, absent, clock)
+            fault = compiled.get(row.name, {}).get("fault")
+            _row(row, work, found, which, absent if fault is None else {**absent, LONGEST: fault}, clock)
         except Exception as error:
             found["fault"] = f"{type(error).__name__}: {error}"[:1500]
         work = None
@@ -130,16 +134,12 @@ def _row(row: Row, work: Work, found: dict[str, Any], which: str, absent: Mappin
 def _peers(row: Row, work: Work, tensors: list[Any], found: dict[str, Any], which: str, absent: Mapping[str, str]) -> dict[str, Callable[[], Any]]:
     torch = importlib.import_module("torch")
 
-    def compiled(mode: str | None) -> Callable[[], Any]:
-        torch._dynamo.reset()
-        call = torch.compile(work.torch, dynamic=False, mode=mode)
-        call(*tensors)
-        return lambda: call(*tensors)
-
     out = _started("torch eager", lambda: lambda: work.torch(*tensors), found)
-    out |= _started("torch.compile", lambda: compiled(None), found)
-    if which == "all":
-        out |= _started("max-autotune", lambda: compiled("max-autotune-no-cudagraphs"), found)
+    for name, mode in peers.MODES.items():
+        if name in absent:
+            found.setdefault("no peer", {})[name] = absent[name]
+        elif name != LONGEST or which == "all":
+            out |= _started(name, lambda mode=mode: peers.compiled(torch, work.torch, tensors, mode), found)
     if work.captured:
         out |= _started("CUDA graph of eager", lambda: peers.captured(torch, work.torch, tensors), found)
     if row.jax and "JAX" not in absent:

@@ -28,6 +28,23 @@ def missing() -> dict[str, str]:
 # --------------------------------------------------------------------------------------------------------------------------- PyTorch
 
 
+MODES = {"torch.compile": None, "max-autotune": "max-autotune-no-cudagraphs"}
+"""Peers that compile, and their modes."""
+
+
+def alike(torch: Any) -> None:
+    """What is f32 is computed in f32 by everybody."""
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def compiled(torch: Any, run: Callable[..., Any], tensors: list[Any], mode: str | None) -> Callable[[], Any]:
+    """A function compiled for these tensors, once it has run."""
+    torch._dynamo.reset()
+    call = torch.compile(run, dynamic=False, mode=mode)
+    call(*tensors)
+    return lambda: call(*tensors)
+
+
 def _magnitude(p: Any, torch: Any) -> Any:
     dx = p[:, :, :, 2:] - p[:, :, :, :-2]
     gx = dx[:, :, :-2] + 2 * dx[:, :, 1:-1] + dx[:, :, 2:]

@@ -24,7 +24,8 @@ RESULT: Path | None = None
 """Where the result of the step goes."""
 ROWS: tuple[str, ...] = ()
 PEERS = "usual"
-"""Which rows of the table are measured (all without words), and beside whom."""
+AHEAD = False
+"""Which rows of the table are measured (all without words), beside whom, and whether those are compiled before, side by side."""
 
 _found: dict[str, Any] = {}
 
@@ -291,7 +292,7 @@ def soak() -> None:
 def bench() -> None:
     """The rows of the table."""
     from gpu import measure, rows
-    measure.run(keep, rows.select(ROWS), PEERS)
+    measure.run(keep, rows.select(ROWS), PEERS, AHEAD)
 
 
 def blurs() -> None:
