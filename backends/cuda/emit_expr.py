@@ -6,7 +6,10 @@ bounded by the host (`geometry.py`) and computed plainly.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from math import frexp
+
+import numpy as np
 
 from pipelink_ir.backends.cuda.bounds import LIMIT, Bounds, exact, full
 from pipelink_ir.backends.cuda.kinds import C_TYPES, Kinds
@@ -177,6 +180,8 @@ class Expressions:
             return self._call(f"pl::exact_{_INEXACT[x.fn]}", x.args)
         if self.kernel.fast_math:
             return self._call(f"pl::fast_{_INEXACT[x.fn]}", x.args)
+        if x.fn == "/" and (inverse := _exact_inverse(x.args[1])) is not None:
+            return self._infix(Op("*", (x.args[0], inverse), x.dtype))
         if x.fn == "/" and _plain_divisor(x.args[1]):
             return self._call("pl::div_by", x.args)
         return self._infix(x) if x.fn == "/" else self._call(f"pl::{x.fn}", x.args)
@@ -214,8 +219,24 @@ class Expressions:
             return self._minus(x.args[0])
         if x.fn in _INFIX:
             return self._infix(x)
-        text, own = self._call(f"pl::{x.fn}", x.args)
-        return (text, own) if all(map(self.kinds.is_index, x.args)) else (f"index_t({text})", ATOM)
+        if all(map(self.kinds.is_index, x.args)):
+            return self._call(f"pl::{x.fn}", x.args)
+        return self._clamped(x) or (f"index_t({self._call(f'pl::{x.fn}', x.args)[0]})", ATOM)
+
+    def _clamped(self, x: Op) -> Text | None:
+        """What indices bound on both sides, where it is a number of 32 bits: no index has fewer."""
+        for inner, limit in (x.args, x.args[::-1]):
+            if self.kinds.is_index(limit) and isinstance(inner, Op) and inner.fn in ("min", "max") and x.fn in ("min", "max"):
+                parts = [self._narrow(a) for a in inner.args]
+                if None not in parts:
+                    return f"pl::{x.fn}(pl::{inner.fn}({', '.join(map(str, parts))}), {self.text(limit)})", ATOM
+        return None
+
+    def _narrow(self, x: Expr) -> str | None:
+        """An index, or data of at most 32 bits, as an index."""
+        if self.kinds.is_index(x):
+            return self.text(x)
+        return f"index_t({self.text(x.arg)})" if isinstance(x, Convert) and x.to is I64 and x.arg.dtype is I32 else None
 
     # ----------------------------------------------------------------------------------------------------------------- conversions
 
@@ -261,6 +282,15 @@ def _small_power(x: Expr) -> bool:
 def _plain_divisor(x: Expr) -> bool:
     """A number by which f32 are divided as by its reciprocal; by a power of two compilers do so themselves."""
     return isinstance(x, Const) and x.dtype is F32 and 1 / _MODERATE < abs(x.value) < _MODERATE and abs(frexp(x.value)[0]) != 0.5
+
+
+def _exact_inverse(x: Expr) -> Const | None:
+    """The reciprocal of a divisor in f32, where it is so near that quotients which are numbers of f32 come out exactly, and others within a unit: 1/3 is, 1/7
+    is not. Such a quotient k, below 2 ** 24 units, becomes k (1 + d) before it is rounded, which is less than half a unit away if |d| is at most 2 ** -25."""
+    if not _plain_divisor(x) or not isinstance(x, Const):
+        return None
+    inverse = float(np.float32(1 / x.value))
+    return Const(inverse, F32) if abs(Fraction(inverse) * Fraction(x.value) - 1) <= Fraction(1, 1 << 25) else None
 
 
 def _negated(x: Expr) -> Expr | None:

@@ -110,7 +110,7 @@ def test_wide_integers_of_data() -> None:
     (op("floordiv", I, i64(2)), "pl::floordiv(i, 2)"), (Choose(op("<", I, N), I, i64(0), I64), "i < N ? i : 0"),
     # What data say is 64 bits wide, until a border holds it.
     (Convert(K, I64, I64), "i64(k)"), (L, "l"), (op("*", L, N), "pl::mul(l, N)"),
-    (op("min", op("max", Convert(K, I64, I64), i64(0)), op("-", N, i64(1))), "index_t(pl::min(pl::max(i64(k), 0), N - 1))"),
+    (op("min", op("max", Convert(K, I64, I64), i64(0)), op("-", N, i64(1))), "pl::min(pl::max(index_t(k), 0), N - 1)"),
     (op("*", op("min", op("max", L, i64(0)), N), i64(3)), "index_t(pl::min(pl::max(l, 0), N)) * 3"),
     (op("max", op("min", L, N), i64(0)), "index_t(pl::max(pl::min(l, N), 0))"),
     (op("mod", L, N), "index_t(pl::mod(l, N))"),
