@@ -15,7 +15,7 @@ from pipelink_ir.backends.loops.expand import expand
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.powers import power
 from pipelink_ir.ir.diagnostics import internal_error
-from pipelink_ir.ir.dtypes import BOOL, DTYPES, I64, DType
+from pipelink_ir.ir.dtypes import BOOL, DTYPES, F32, I64, DType
 from pipelink_ir.ir.functions import FUNCTIONS
 from pipelink_ir.ir.nodes import Apply, Cast, Const, Expr, FloatLit, IntLit, Name, Read, Reduce
 from pipelink_ir.ir.source import Span
@@ -105,6 +105,8 @@ class Lowering:
         """Keys of extents that are at least 1 wherever this kernel's loops run."""
         self.team: Callable[[Lowering, Reduce, Env], Any] | None = None
         """In a kernel of blocks: writes a reduction, or sorts candidates, with all threads of the block; None where it cannot."""
+        self.shared_out = frozenset[int]()
+        """Reductions, by identity, that threads share out although they have few terms."""
         self.staged: dict[str, Callable[[tuple[Atom, ...]], tuple[str, Atom]]] = {}
         """Locals, and operands, of which a block keeps a tile: the memory and the place in it of an element."""
         self.team_size: tuple[int, form.Expr] | None = None
@@ -181,6 +183,10 @@ class Lowering:
         if power_may_fail(x):
             with self.e.when(self.e.op("<", args[1], must(0, args[1].dtype))):
                 self.fail(x.span, "an integer to the power {0} is no integer", self.e.convert(args[1], I64))
+        if x.fn == "+" and x.dtype is F32 and not self.op.exact and all(map(_squared, x.args)):
+            product = self.e.values.get(args[0].name) if isinstance(args[0], form.Ref) else None
+            if isinstance(product, form.Op) and product.fn == "*" and product.args[0] == product.args[1]:
+                return self.e.op("fma", product.args[0], product.args[1], args[1])  # type: ignore[arg-type]
         return apply(self.e, x.fn, args)
 
     def _lazy(self, x: Apply, env: Env) -> Atom:
@@ -230,6 +236,11 @@ class Lowering:
         """The name of a tensor's memory, which this kernel then uses."""
         self.used[t.name] = t
         return t.name
+
+
+def _squared(x: Expr) -> bool:
+    """Whether a square is written there: a sum of two is rounded once less, on all backends."""
+    return isinstance(x, Apply) and x.fn == "**" and isinstance(x.args[1], IntLit) and x.args[1].value == 2
 
 
 def apply(e: Emitter, fn: str, args: tuple[Atom, ...]) -> Atom:

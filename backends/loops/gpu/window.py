@@ -5,7 +5,7 @@
         if all places are there { the places of a run, row by row, written out: what they share is loaded and computed once }
         else { those that are there, as loops }
       } else {
-        as many places as a loop; neighbouring threads take neighbouring places
+        as many places as a loop, each with those below it written out; neighbouring threads take neighbouring places
       }
     }
 
@@ -91,7 +91,7 @@ class _Runs(Nest):
                 e.raw(s)
             return
         with e.frame("lazy") as apart:
-            self._dealt(fixed, e.op("+", e.op("*", row, runs), run), e.op("*", runs, rows))
+            self._dealt(fixed, run, runs, first, full)
         if isinstance(fine, form.Const):
             for s in apart.stmts:
                 e.raw(s)
@@ -105,12 +105,15 @@ class _Runs(Nest):
 
     def _inside(self, begin: Atom, first: Atom) -> set[tuple[Affine, str]]:
         """The places of the run, of which no border needs to be asked."""
-        out: set[tuple[Affine, str]] = set()
-        ways: list[tuple[Axis | None, Atom, int]] = [(self.across, begin, self.window.many), (self.down, first, self.window.rows)]
-        for axis, start, size in ways:
-            if axis is not None and key_of(axis.lo) == key_of(i64(0)):
-                out |= {(self.e.form_of(self.e.op("+", start, i64(k))), str(key_of(axis.n))) for k in range(size)}
-        return out
+        return self._known(self.across, begin, self.window.many) | self._rows_inside(first)
+
+    def _rows_inside(self, first: Atom) -> set[tuple[Affine, str]]:
+        return self._known(self.down, first, self.window.rows) if self.down is not None else set()
+
+    def _known(self, axis: Axis, start: Atom, size: int) -> set[tuple[Affine, str]]:
+        if key_of(axis.lo) != key_of(i64(0)):
+            return set()
+        return {(self.e.form_of(self.e.op("+", start, i64(k))), str(key_of(axis.n))) for k in range(size)}
 
     def _places(self) -> Iterator[dict[int, Atom]]:
         """The places along the axes that a thread computes whole."""
@@ -144,12 +147,23 @@ class _Runs(Nest):
             with e.loop(self.across.name, start, e.op("+", start, i64(w.many))) as j:
                 self._everything({**fixed, w.down: i, w.across: j})
 
-    def _dealt(self, fixed: dict[int, Atom], first: Atom, step: Atom) -> None:
-        """Every `step`-th place from `first` on, counted through all rows."""
-        e, w = self.e, self.window
-        total = e.op("*", self.down.n, self.across.n) if self.down is not None else self.across.n
-        with e.loop("place", first, total, step) as p:
-            at = {**fixed, w.across: e.op("+", self.across.lo, e.op("rest", p, self.across.n) if self.down is not None else p)}
-            if self.down is not None:
-                at[w.down] = e.op("+", self.down.lo, e.op("quot", p, self.across.n))
-            self._everything(at)
+    def _dealt(self, fixed: dict[int, Atom], run: Atom, runs: Atom, first: Atom, full: Atom) -> None:
+        """As many places across, `runs` apart, so that neighbouring threads have neighbours; the rows below each written out as before."""
+        e, w, down = self.e, self.window, self.down
+        with e.loop("place", run, self.across.n, runs) as j:
+            at = {**fixed, w.across: e.op("+", self.across.lo, j)}
+            if down is None:
+                self._everything(at)
+                return
+            with e.frame("lazy") as whole, running(self.lo, None, self._rows_inside(first), None):
+                for r in range(w.rows):
+                    self._everything({**at, w.down: e.op("+", down.lo, e.op("+", first, i64(r)))})
+            if full is TRUE:
+                for s in whole.stmts:
+                    e.raw(s)
+                return
+            with e.frame("lazy") as some:
+                end = e.op("min", e.op("+", first, i64(w.rows)), down.n)
+                with e.loop(down.name, e.op("+", down.lo, first), e.op("+", down.lo, end)) as i:
+                    self._everything({**at, w.down: i})
+            e.raw(form.If(full, tuple(whole.stmts), tuple(some.stmts)))
