@@ -318,9 +318,12 @@ class CupyDriver:
             raise self._translated(error, "replaying a graph") from error
         return True
 
-    def holders(self, array: Any) -> tuple[int, ...]:
-        memory = array.data
-        return _count(array), _count(memory), _count(memory.mem), _weak(array)
+    def holders(self, arrays: list[Any]) -> list[tuple[Any, ...]]:
+        out = []
+        for array in arrays:
+            memory = array.data
+            out.append((_count(array), _count(memory), _count(memory.mem), _weak(array), array.shape))
+        return out
 
     def capture(self, device: int, commands: Commands, streams: int) -> CupyGraph:
         with self.on(device):

@@ -280,8 +280,9 @@ class Driver(Protocol):
         """Launch an executable graph and nothing else, if the device is the thread's current one; False where it is not, and nothing was done."""
         ...
 
-    def holders(self, array: Any) -> tuple[int, ...]:
-        """How many hold an array of `array`, and in whatever way its memory: equal counts mean that nobody has come to it. Without counts, never equal."""
+    def holders(self, arrays: list[Any]) -> list[tuple[Any, ...]]:
+        """Of arrays of `array`: how many hold each, and in whatever way its memory, and its shape. Equal counts mean that nobody has come to it; without
+        counts they are never equal."""
         ...
 
     def array(self, device: int, shape: tuple[int, ...], dtype: DType, stream: int) -> tuple[Any, int]:

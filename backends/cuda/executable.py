@@ -163,17 +163,18 @@ class CudaExecutable:
             if instance is None or lane.held or (instance.graph is None and self.graphs.wanted(recipe)):
                 return None
             try:
-                if recipe.bytes > lane.arena_bytes or (recipe.bytes and instance.base != lane.arena):
+                size = recipe.bytes
+                if size and (size > lane.arena_bytes or instance.base != lane.arena):
                     # Another recipe has moved the arena.
-                    instance.place(lane.reserve(recipe.bytes))
+                    instance.place(lane.reserve(size))
                 spare = lane.spares.find(instance, stream)
-                if spare is not None:
-                    arrays, outputs = spare.arrays.copy(), spare.addresses
-                    if spare.replay(inputs):
-                        lane.owned.late = lane.unfinished = True
-                        return arrays
-                else:
+                if spare is None:
                     arrays, outputs = self._fresh(instance, stream)
+                else:
+                    if spare.graph is not None and spare.replay(inputs):
+                        lane.owned.late = lane.unfinished = True
+                        return spare.arrays.copy()
+                    arrays, outputs = spare.arrays.copy(), spare.addresses
                 instance.give(inputs, outputs)
                 changed = instance.run_again(stream)
                 if spare is not None:

@@ -257,7 +257,7 @@ class Lane:
         self.own = self.last = self.owned.own
         """The lane's own stream, on which runs for arrays of the host go."""
         self._done = self._event(0)
-        self.spares = Spares()
+        self.spares = Spares(driver)
         self.arena = self.arena_bytes = 0
         self.instances: dict[int, Instance] = {}
         self.commands = Commands(room=32)

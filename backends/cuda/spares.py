@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipelink_ir.backends.cuda.driver import LEGACY, DeviceError, Graph, quietly
+from pipelink_ir.backends.cuda.driver import LEGACY, DeviceError, Driver, Graph, quietly
 
 if TYPE_CHECKING:
     from pipelink_ir.backends.cuda.lanes import Instance
@@ -26,32 +26,23 @@ class Spare:
     """The results of one call of an instance. Who held them when nobody had them yet is counted: when it is the same again, every caller, view and
     library has let go of them, and on the same stream nothing can read what the next run writes."""
 
-    __slots__ = ("_refused", "addresses", "arrays", "base", "graph", "holders", "inputs", "instance", "shapes", "stream", "times")
+    __slots__ = ("_refused", "addresses", "arrays", "base", "graph", "holders", "inputs", "instance", "stream", "times")
 
     def __init__(self, instance: Instance, arrays: list[Any], addresses: list[int], stream: int) -> None:
         self.instance, self.arrays, self.addresses, self.stream = instance, list(arrays), addresses, stream
-        self.shapes = [output[0] for output in instance.recipe.outputs]
         self.inputs: list[int] = []
         self.times = self.base = 0
         self.graph: Graph | None = None
         self._refused = False
         # The caller's list holds each once more than this one alone.
-        self.holders = [(first - 1, *rest) for first, *rest in self._counted()]
-
-    def _counted(self) -> list[tuple[int, ...]]:
-        """Counted in one place, where the same names hold them each time."""
-        count = self.instance.lane.driver.holders
-        return [count(a) for a in self.arrays]
-
-    def free(self) -> bool:
-        """Whether they can be handed out again."""
-        return self._counted() == self.holders and [a.shape for a in self.arrays] == self.shapes
+        self.holders = [(first - 1, *rest) for first, *rest in instance.lane.driver.holders(self.arrays)]
 
     def replay(self, inputs: list[int]) -> bool:
         """Run by the graph of these results, if it is one of these inputs and of the arena that there is."""
-        instance = self.instance
-        lane = instance.lane
-        if self.graph is None or self.inputs != inputs or self.base != (lane.arena if instance.recipe.bytes else 0):
+        if self.graph is None or self.inputs != inputs:
+            return False
+        lane = self.instance.lane
+        if self.base and self.base != lane.arena:
             return False
         return lane.driver.replay(lane.device, self.graph, self.stream)
 
@@ -85,7 +76,8 @@ class Spare:
 class Spares:
     """Those of a lane, the latest one last; they are all of one instance and one stream."""
 
-    def __init__(self) -> None:
+    def __init__(self, driver: Driver) -> None:
+        self._holders = driver.holders
         self.held: list[Spare] = []
         self._turns = False
         """Whether the earlier one was free the last time, and is looked at first."""
@@ -99,16 +91,19 @@ class Spares:
         if latest.instance is not instance or latest.stream != stream:
             self.clear()
             return None
-        if not self._turns and latest.free():
+        holders = self._holders
+        if not self._turns and holders(latest.arrays) == latest.holders:
             return latest
         for n in range(len(held) - 1):
-            if held[n].free():
-                held.append(held.pop(n))
+            earlier = held[n]
+            if holders(earlier.arrays) == earlier.holders:
+                del held[n]
+                held.append(earlier)
                 self._turns = True
-                return held[-1]
+                return earlier
         if self._turns:
             self._turns = False
-            return latest if latest.free() else None
+            return latest if holders(latest.arrays) == latest.holders else None
         return None
 
     def add(self, instance: Instance, arrays: list[Any], addresses: list[int], stream: int) -> None:

@@ -116,7 +116,7 @@ class Again:
         for name, shape, form, dtype, mask in items:
             x: Any = given.get(name)
             if type(x) is kind:
-                if x.shape != shape or x.strides != form or x.dtype != dtype:
+                if x.shape != shape or x.strides != form or (x.dtype is not dtype and x.dtype != dtype):
                     return None
                 memory = x.data
                 address = memory.ptr
@@ -130,7 +130,8 @@ class Again:
         values = self._replay(self._shapes, addresses, stream)
         if values is None:
             return None
-        return self._make({self._name: values[0]} if self._name is not None else dict(zip(self._names, values, strict=True)))
+        only = self._name
+        return self._make({only: values[0]} if only is not None else dict(zip(self._names, values, strict=True)))
 
     def _torch_address(self, x: Any, shape: Any, form: Any, dtype: Any) -> int:
         """Where a tensor begins, 0 if it is not in the form of the last one."""

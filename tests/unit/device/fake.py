@@ -426,8 +426,8 @@ class FakeDriver:
         self._replay(graph, stream)
         return True
 
-    def holders(self, array: Any) -> tuple[int, ...]:
-        return sys.getrefcount(array), weakref.getweakrefcount(array)
+    def holders(self, arrays: list[Any]) -> list[tuple[Any, ...]]:
+        return [(sys.getrefcount(array), weakref.getweakrefcount(array), array.shape) for array in arrays]
 
     def capture(self, device: int, commands: Commands, streams: int) -> FakeGraph:
         self.failing("capture")
