@@ -3,7 +3,7 @@
     python benchmarks/all.py                          # all of it
     python benchmarks/all.py memory gpu               # parts by name
     python benchmarks/all.py gpu --rows softmax       # rows of the GPU in whose names a word is
-    python benchmarks/all.py gpu --peers all          # also max-autotune, which compiles for up to 33 s a row
+    python benchmarks/all.py gpu --peers all          # also max-autotune, which compiles all rows before
 
 Each part prints its table and writes `benchmarks/results/<part>-<date>.json`; the rows of a GPU go to `benchmarks/results/<device>-<date>.json`.
 """

@@ -25,6 +25,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 TAIL = 6000
 """Characters of a step's output that are kept."""
+SHARE = 0.6
+"""Of the time of the step `bench`: what may go by before anything is timed (`--ahead`)."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,13 @@ def main() -> int:
     parser.add_argument("--wheels", type=Path, default=ROOT / "wheels", help="wheels of packages that may be missing")
     parser.add_argument("--rows", nargs="+", default=[], metavar="WORD", help="of the step `bench` only rows in whose names one of these words is")
     parser.add_argument("--peers", choices=("usual", "all", "none"), default="usual",
-                        help="beside whom rows are timed; `all` adds max-autotune, which compiles for up to 33 s a row")
+                        help="beside whom rows are timed; `all` adds max-autotune")
     parser.add_argument("--ahead", action=argparse.BooleanOptionalAction, default=None,
                         help="compile what others are for all rows side by side, before anything is timed (so with `--peers all`)")
     parser.add_argument("--list", action="store_true", help="list the steps")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=420, help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.ahead = args.peers == "all" if args.ahead is None else args.ahead
     if args.list:
@@ -93,7 +96,8 @@ def run_here(args: argparse.Namespace) -> int:
     """One step, in this process. It ends with an exception where something is wrong."""
     sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
     from gpu import steps
-    steps.RESULT, steps.ROWS, steps.PEERS, steps.AHEAD = args.result, tuple(args.rows), args.peers, args.ahead
+    steps.RESULT, steps.ROWS, steps.PEERS = args.result, tuple(args.rows), args.peers
+    steps.AHEAD = SHARE * args.seconds if args.ahead else 0
     getattr(steps, args.run)()
     return 0
 
@@ -147,7 +151,7 @@ def environment(scratch: Path, wheels: Path) -> tuple[dict[str, str], str]:
 def run_step(step: Step, seconds: float, scratch: Path, env: dict[str, str], more: Sequence[str]) -> dict[str, Any]:
     """One step in a process of its own, and what it left."""
     result, log = scratch / f"{step.name}.json", scratch / f"{step.name}.log"
-    command = [sys.executable, str(Path(__file__).resolve()), "--run", step.name, "--result", str(result), *more]
+    command = [sys.executable, str(Path(__file__).resolve()), "--run", step.name, "--result", str(result), "--seconds", str(seconds), *more]
     begin = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env, cwd=ROOT, start_new_session=True)

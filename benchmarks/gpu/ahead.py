@@ -25,12 +25,10 @@ from typing import Any
 HERE = Path(__file__).resolve()
 THREADS = 4
 """Processes with which Inductor compiles the kernels of one row: few rows have many."""
-SECONDS = 150.0
-"""When the last ones are ended. Their rows have no such peer then, and the table says so."""
 
 
-def compile_all(names: Sequence[str], tell: Callable[[str], None], seconds: float = SECONDS) -> dict[str, dict[str, Any]]:
-    """What came of each row: the seconds of each mode (`start_s`), or `fault`."""
+def compile_all(names: Sequence[str], tell: Callable[[str], None], seconds: float) -> dict[str, dict[str, Any]]:
+    """What came of each row: the seconds of each mode (`start_s`), or `fault`, also where `seconds` were not enough: then the row has no such peer."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ahead-") as folder:
         waiting = {name: _start(name, Path(folder) / str(n), Path(folder) / "lock") for n, name in enumerate(names)}

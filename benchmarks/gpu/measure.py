@@ -51,9 +51,10 @@ class Clock:
         return 1e3 * (time.perf_counter() - begin) / peers.JAX_CALLS
 
 
-def run(keep: Callable[..., None], wanted: Sequence[Row], which: str, before: bool = False) -> None:
-    """The rows, one after the other; a row that fails is told at the end. `before`: what compiles for long does so before anything is timed."""
-    compiled = ahead.compile_all([r.name for r in wanted], lambda said: print(said, flush=True)) if before else {}
+def run(keep: Callable[..., None], wanted: Sequence[Row], which: str, before: float = 0) -> None:
+    """The rows, one after the other; a row that fails is told at the end. `before`: seconds for what compiles for long,
+    before anything is timed."""
+    compiled = ahead.compile_all([r.name for r in wanted], lambda said: print(said, flush=True), before) if before else {}
     keep(compiled_ahead=compiled)
     cp, torch = importlib.import_module("cupy"), importlib.import_module("torch")
     peers.alike(torch)

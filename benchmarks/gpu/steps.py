@@ -24,8 +24,8 @@ RESULT: Path | None = None
 """Where the result of the step goes."""
 ROWS: tuple[str, ...] = ()
 PEERS = "usual"
-AHEAD = False
-"""Which rows of the table are measured (all without words), beside whom, and whether those are compiled before, side by side."""
+AHEAD = 0.0
+"""Which rows of the table are measured (all without words), beside whom, and for how many seconds those are compiled before, side by side."""
 
 _found: dict[str, Any] = {}
 

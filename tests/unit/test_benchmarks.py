@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import memory  # noqa: E402
-from gpu import blurs, measure, odd, rows, table  # noqa: E402
+from gpu import ahead, blurs, measure, odd, rows, table  # noqa: E402
 from models import mobilenet_v2  # noqa: E402
 
 Array = np.ndarray[Any, Any]
@@ -169,6 +169,16 @@ def test_the_table_of_a_gpu() -> None:
     assert "c: FAULT: off by 3" in lines
     assert "e: 6.000 ns per kB, 1.50 times that of 'd' (4.000)" in lines
     assert lines[-1] == "no JAX: jax is not installed"
+
+
+def test_what_was_compiled_ahead(tmp_path: Path) -> None:
+    """All of it, or why not; what a process had done when it was ended is kept."""
+    (tmp_path / "0.log").write_text("warnings\nOutOfMemoryError: none left\n")
+    assert ahead.outcome(tmp_path / "0", False, 9) == {"start_s": {}, "fault": "OutOfMemoryError: none left"}
+    (tmp_path / "0.json").write_text('{"start_s": {"torch.compile": 1.5}, "done": false}')
+    assert ahead.outcome(tmp_path / "0", True, 9) == {"start_s": {"torch.compile": 1.5}, "fault": "not compiled within 9 s"}
+    (tmp_path / "0.json").write_text('{"start_s": {"torch.compile": 1.5, "max-autotune": 20}, "done": true}')
+    assert ahead.outcome(tmp_path / "0", False, 9) == {"start_s": {"torch.compile": 1.5, "max-autotune": 20}}
 
 
 # -------------------------------------------------------------------------------------------------------------------------- counters
