@@ -125,7 +125,7 @@ def _row(row: Row, work: Work, found: dict[str, Any], which: str, absent: Mappin
     times = _turns(clock, {**ours, **others, **parts})
     found |= {name: statistics.median(ms) for name, ms in times.items()}
     found["spread"] = {name: [min(ms), max(ms), len(ms)] for name, ms in times.items()}
-    found["of floor"] = found["floor"] / found["pipelink"]
+    found |= {"of floor": found["floor"] / found["pipelink"], "gb_s": work.bytes / found["pipelink"] / 1e6}
     fair = [n for n in others if not n.endswith(IN_A_ROW)]
     if fair:
         best = min(fair, key=lambda n: float(found[n]))

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 PEERS = ("torch eager", "torch.compile", "max-autotune")
+OTHER = "best other peer"
 """Peers with a column of their own; the best of the others is named."""
 
-KNOWN = frozenset(("floor", "bytes", "flops", "compile_s", "max error", "kernels", "pipelink", "of floor", "best peer / ours", "spent", "spread", "start_s",
-                   "no peer", "fault", "best peer", "interval", "parts", "beside", *PEERS))
+KNOWN = frozenset(("floor", "bytes", "gb_s", "flops", "compile_s", "max error", "kernels", "pipelink", "of floor", "best peer / ours", "spent", "spread",
+                   "start_s", "no peer", "fault", "best peer", "interval", "parts", "beside", *PEERS))
 """What stands in a row beside further peers."""
 
 
@@ -26,10 +27,13 @@ def geometric_mean(values: Iterable[float]) -> float | None:
 def lines(found: Mapping[str, Any]) -> list[str]:
     """The table and its footnotes. `found` is what the step `bench` keeps."""
     rows: Mapping[str, Mapping[str, Any]] = found.get("rows", {})
-    head = ("", "floor ms", "pipelink", "of floor", *PEERS, "best other peer", "best peer / ours")
+    head = ("", "MB", "floor ms", "pipelink", "GB/s", "of floor", *PEERS, OTHER, "best peer / ours")
     body = [(name, *_cells(r)) for name, r in rows.items()]
     widths = [max(len(r[k]) for r in (head, *body)) for k in range(len(head))]
-    out = ["  ".join(c.ljust(w) if k in (0, 7) else c.rjust(w) for k, (c, w) in enumerate(zip(r, widths, strict=True))).rstrip() for r in (head, *body)]
+    out = []
+    for line in (head, *body):
+        cells = (c.ljust(w) if h in ("", OTHER) else c.rjust(w) for h, c, w in zip(head, line, widths, strict=True))
+        out.append("  ".join(cells).rstrip())
     out.append(f"a copy moves {found.get('copy_gb_s', 0):.0f} GB/s (reading and writing counted), a product of bf16 reaches "
                f"{found.get('product_tflop_s', 0):.0f} TFLOP/s")
     whole = [r for r in rows.values() if "pipelink" in r]
@@ -67,4 +71,6 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     low, high = row.get("interval", (0, 0))
     ratio = f"{row['best peer / ours']:.2f} [{low:.2f}, {high:.2f}]" if "best peer / ours" in row else "-"
     reached = f"{row['of floor']:.2f}" if "of floor" in row else "-"
-    return (ms("floor"), ms("pipelink"), reached, *(ms(p) for p in PEERS), f"{best} {more[best]:.4f}" if best else "", ratio)
+    size = f"{row['bytes'] / 1e6:.1f}" if "bytes" in row else "-"
+    rate = f"{row['gb_s']:.0f}" if "gb_s" in row else "-"
+    return (size, ms("floor"), ms("pipelink"), rate, reached, *(ms(p) for p in PEERS), f"{best} {more[best]:.4f}" if best else "", ratio)

@@ -148,7 +148,7 @@ FOUND = {
     "copy_gb_s": 4000.0, "product_tflop_s": 700.0, "missing_peers": {"JAX": "jax is not installed"},
     "rows": {
         "a": {"floor": 1.0, "pipelink": 2.0, "torch eager": 8.0, "torch.compile": 4.0, "CuPy": 6.0, "best peer": "torch.compile", "best peer / ours": 2.0,
-              "of floor": 0.5, "interval": [1.9, 2.1], "max error": 0.0, "compile_s": 0.5, "spent": 3.0},
+              "of floor": 0.5, "interval": [1.9, 2.1], "max error": 0.0, "bytes": 4_200_000, "gb_s": 2.1, "compile_s": 0.5, "spent": 3.0},
         "b": {"floor": 1.0, "pipelink": 1.0, "torch eager": 2.0, "torch.compile": 8.0, "alone": 0.5, "parts": ["alone"], "best peer": "torch eager",
               "best peer / ours": 2.0, "of floor": 1.0, "interval": [2.0, 2.0], "no peer": {"max-autotune": "it does not start"}},
         "c": {"floor": 1.0, "fault": "off by 3"},
@@ -160,8 +160,8 @@ FOUND = {
 
 def test_the_table_of_a_gpu() -> None:
     lines = table.lines(FOUND)
-    assert lines[1].split() == ["a", "1.0000", "2.0000", "0.50", "8.0000", "4.0000", "-", "CuPy", "6.0000", "2.00", "[1.90,", "2.10]"]
-    assert lines[2].split() == ["b", "1.0000", "1.0000", "1.00", "2.0000", "8.0000", "-", "2.00", "[2.00,", "2.00]"]
+    assert lines[1].split() == ["a", "4.2", "1.0000", "2.0000", "2", "0.50", "8.0000", "4.0000", "-", "CuPy", "6.0000", "2.00", "[1.90,", "2.10]"]
+    assert lines[2].split() == ["b", "-", "1.0000", "1.0000", "-", "1.00", "2.0000", "8.0000", "-", "2.00", "[2.00,", "2.00]"]
     assert "geometric mean over 2 rows: torch.compile takes 4.00 times as long" in lines
     assert "geometric mean over 2 rows: best peer takes 2.00 times as long" in lines
     assert "b: alone 0.5000 ms, 0.50 times ours" in lines
