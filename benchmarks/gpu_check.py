@@ -49,6 +49,7 @@ STEPS = (
     Step("soak", 180, "speed", "10,000 calls: alternating sizes and memory, four threads, two streams; memory stays flat"),
     Step("bench", 420, "speed", "the rows of the table, beside PyTorch, torch.compile and CuPy"),
     Step("blurs", 200, "counters", "three blurs in a chain, fused and not: bytes by the cost model beside those that the hardware counts"),
+    Step("limits", 200, "counters", "what the kernels of rows wait for (`--rows`; the sobel and resize rows without it), as the hardware counts it"),
     Step("memcheck", 300, "sanitizer", "compute-sanitizer over the cases: accesses outside"),
     Step("racecheck", 300, "sanitizer", "the same: races in shared memory"),
     Step("synccheck", 200, "sanitizer", "the same: barriers"),
@@ -62,7 +63,7 @@ def main() -> int:
     parser.add_argument("--steps", default="correctness,speed,sanitizer", help="names of steps or of groups, in the order of --list")
     parser.add_argument("--budget", type=float, default=570, help="seconds for all steps together (default 570)")
     parser.add_argument("--wheels", type=Path, default=ROOT / "wheels", help="wheels of packages that may be missing")
-    parser.add_argument("--rows", nargs="+", default=[], metavar="WORD", help="of the step `bench` only rows in whose names one of these words is")
+    parser.add_argument("--rows", nargs="+", default=[], metavar="WORD", help="of `bench` and `limits` only rows in whose names one of these words is")
     parser.add_argument("--peers", choices=("usual", "all", "none"), default="usual",
                         help="beside whom rows are timed; `all` adds max-autotune")
     parser.add_argument("--ahead", action=argparse.BooleanOptionalAction, default=None,

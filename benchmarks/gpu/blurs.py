@@ -5,20 +5,18 @@ frame everything fits into the L2, where sectors tell; sixteen frames go to memo
 """
 from __future__ import annotations
 
-import csv
 import importlib
-import io
-import os
 import re
-import shutil
 import statistics
-import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [p for p in (str(ROOT), str(ROOT / "benchmarks")) if p not in sys.path]
+from gpu import counters  # noqa: E402
+
 CHOICES = {"as fused": "", "each by itself": "fuse{nodes=1}"}
 """What is compared: the options of the pass."""
 SHAPES = ((1, 1), (1, 3), (16, 1))
@@ -26,7 +24,6 @@ SHAPES = ((1, 1), (1, 3), (16, 1))
 METRICS = {"dram__bytes_read.sum": "DRAM read", "dram__bytes_write.sum": "DRAM written", "lts__t_sectors_op_read.sum": "L2 sectors read",
            "lts__t_sectors_op_write.sum": "L2 sectors written"}
 SECTOR = 32
-UNITS = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "sector": 1, "Ksector": 1e3, "Msector": 1e6, "": 1}
 
 
 def program(frames: int, channels: int) -> str:
@@ -97,44 +94,22 @@ def summary(found: Mapping[str, Any]) -> str:
 
 def counted(frames: int, channels: int, choice: str) -> dict[str, Any]:
     """The sums of the counters over all kernels of one call."""
-    ncu = shutil.which("ncu") or next((str(p) for p in sorted(Path("/usr/local").glob("cuda*/bin/ncu"))), None)
-    if ncu is None:
-        return {"counters": "there is no ncu on this machine"}
-    command = [ncu, "--csv", "--page", "raw", "--profile-from-start", "off", "--metrics", ",".join(METRICS), sys.executable, str(Path(__file__).resolve()),
-               str(frames), str(channels), choice]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, cwd=ROOT, env={**os.environ, "PIPELINK_GRAPHS": "off"})
-    sums = parsed(done.stdout)
-    return sums if sums else {"counters": (done.stdout + done.stderr)[-600:]}
+    kernels, said = counters.profiled(Path(__file__).resolve(), [str(frames), str(channels), choice], tuple(METRICS))
+    return summed([found for _, found in kernels]) or {"counters": said}
 
 
-def parsed(text: str) -> dict[str, Any]:
-    """Sums over the kernels of ncu's table: a line of names, one of units, one for each kernel."""
-    lines = [line for line in text.splitlines() if line.startswith('"')]
-    rows = list(csv.reader(io.StringIO("\n".join(lines))))
-    if len(rows) < 3:
-        return {}
-    names, units = rows[0], rows[1]
-    out: dict[str, Any] = {}
-    for metric, name in METRICS.items():
-        if metric in names:
-            at = names.index(metric)
-            out[name] = sum(float(r[at].replace(",", "")) for r in rows[2:]) * UNITS.get(units[at], 1)
-    return out
+def summed(kernels: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """Sums over kernels."""
+    return {name: sum(k.get(metric, 0) for k in kernels) for metric, name in METRICS.items()} if kernels else {}
 
 
 def one_call(frames: int, channels: int, choice: str) -> None:
-    """One call between the marks of the profiler."""
+    """What is profiled."""
     cp = importlib.import_module("cupy")
     x, k = cp.ones((frames, 1080, 1920, channels), cp.float32), cp.full((5, 5), 0.04, cp.float32)
     p = compiled(frames, channels, choice)
-    p(x=x, k=k)
-    cp.cuda.runtime.deviceSynchronize()
-    cp.cuda.runtime.profilerStart()
-    p(x=x, k=k)
-    cp.cuda.runtime.deviceSynchronize()
-    cp.cuda.runtime.profilerStop()
+    counters.one_call(lambda: p(x=x, k=k))
 
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
     one_call(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

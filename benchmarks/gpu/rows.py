@@ -278,3 +278,9 @@ def select(words: Sequence[str]) -> list[Row]:
     low = [w.lower() for w in words]
     some = ODD if any(w.startswith("odd") for w in low) else ()
     return [r for r in ROWS if not low or any(w in r.name.lower() for w in low)] + [r for r in some if any(w in r.name.lower() for w in low)]
+
+
+def named(name: str) -> Row:
+    """The row of that name."""
+    from gpu.odd import ODD
+    return next(r for r in (*ROWS, *ODD) if r.name == name)

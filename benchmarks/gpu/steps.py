@@ -301,6 +301,13 @@ def blurs() -> None:
     compare(keep)
 
 
+def limits() -> None:
+    """What the rows that are named wait for; a few of them without names."""
+    from gpu import rows
+    from gpu.limits import find
+    find(keep, rows.select(ROWS or ("sobel+gamma", "resize")))
+
+
 # ----------------------------------------------------------------------------------------------------------------------- sanitizer
 
 

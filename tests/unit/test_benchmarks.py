@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import memory  # noqa: E402
-from gpu import ahead, blurs, measure, odd, rows, table  # noqa: E402
+from gpu import ahead, blurs, counters, limits, measure, odd, rows, table  # noqa: E402
 from models import mobilenet_v2  # noqa: E402
 
 Array = np.ndarray[Any, Any]
@@ -193,8 +193,19 @@ NCU = '''==PROF== Connected
 
 
 def test_counters_are_added_up() -> None:
-    assert blurs.parsed(NCU) == {"DRAM read": 1002.5e6, "DRAM written": 200, "L2 sectors read": 20, "L2 sectors written": 21}
-    assert blurs.parsed("==ERROR== no permission") == {}
+    kernels = counters.kernels_of(NCU, tuple(blurs.METRICS))
+    assert [name for name, _ in kernels] == ["a", "b"]
+    assert blurs.summed([k for _, k in kernels]) == {"DRAM read": 1002.5e6, "DRAM written": 200, "L2 sectors read": 20, "L2 sectors written": 21}
+    assert counters.kernels_of("==ERROR== no permission", tuple(blurs.METRICS)) == []
+    assert blurs.summed([]) == {}
+
+
+def test_what_limits_a_kernel_is_told_from_its_counters() -> None:
+    kernel = {limits.TIME: 2e-5, limits.SHARES["DRAM"]: 62.0, limits.SHARES["issue slots"]: 40.5, limits.STALLS["memory"]: 3.5, limits.STALLS["barriers"]: 0.25,
+              limits.STALLS["pipes"]: 1.0, limits.STALLS["nobody chosen"]: 0.5}
+    said = limits.told("a", kernel)
+    assert said.startswith("a: 0.0200 ms; DRAM 62 %, issue slots 40 %")
+    assert said.endswith("cycles between two instructions of a warp: memory 3.50, pipes 1.00, nobody chosen 0.50, barriers 0.25")
 
 
 def test_the_models_bytes_are_read_from_the_ledger() -> None:
