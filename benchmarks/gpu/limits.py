@@ -27,7 +27,8 @@ LAUNCH = {"registers": "launch__registers_per_thread", "threads of a block": "la
 _STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 STALLS = {name: _STALL.format(word) for name, word in {
     "memory": "long_scoreboard", "shared memory": "short_scoreboard", "a fixed latency": "wait", "pipes": "math_pipe_throttle",
-    "queue of accesses": "lg_throttle", "queue of shared memory": "mio_throttle", "barriers": "barrier", "nobody chosen": "not_selected", "instructions": "no_instruction",
+    "queue of accesses": "lg_throttle", "queue of shared memory": "mio_throttle", "barriers": "barrier", "nobody chosen": "not_selected",
+    "instructions": "no_instruction",
     "branches": "branch_resolving", "dispatch": "dispatch_stall", "stores at the end": "drain", "constants": "imc_miss"}.items()}
 """Cycles that a warp waits between two instructions, by what it waits for."""
 METRICS = (TIME, *SHARES.values(), *SUMS.values(), *LAUNCH.values(), *STALLS.values())
