@@ -337,13 +337,17 @@ class Writer:
         if not self.uniform:
             internal_error(f"kernel {self.kernel.name}: '{s.fn}' is combined where the threads of a block are not together")
         names = [self.e.text(Ref(n, I64)) for n in s.names]
+        always = s.apart is not None and isinstance(s.apart, Const) and bool(s.apart.value)
         ask = None if s.apart is None else self.e.data(s.apart)
+        some = names if s.lanes == Const(32, I64) else [*names, self.e.text(s.lanes)]
+        apart, block = f"pl::lanes_{s.fn}({', '.join(some)})", f"pl::block_{s.fn}({', '.join(names)})"
         if s.fn in ("argmax", "argmin"):
             if ask is not None:
-                self.line(f"if ({ask}) pl::lanes_{s.fn}({', '.join(names)});")
-            self.line(f"{'else ' if ask is not None else ''}pl::block_{s.fn}({', '.join(names)});")
+                self.line(f"{apart};" if always else f"if ({ask}) {apart};")
+            if not always:
+                self.line(f"{'else ' if ask is not None else ''}{block};")
         else:
-            self.line(f"{names[0]} = {'' if ask is None else f'{ask} ? pl::lanes_{s.fn}({names[0]}) : '}pl::block_{s.fn}({names[0]});")
+            self.line(f"{names[0]} = {apart if always else block if ask is None else f'{ask} ? {apart} : {block}'};")
 
     # ----------------------------------------------------------------------------------------------------------------------- scratch
 

@@ -43,7 +43,7 @@ TABLE: Mapping[type, Contents] = {
     form.Alloc: Contents(places=("size",), makes=("%name",)),
     form.Fail: Contents(data=("values",)),
     form.Barrier: Contents(together=True),
-    form.Combine: Contents(data=("apart",), makes=("names",), reads=("names",), together=True),
+    form.Combine: Contents(places=("lanes",), data=("apart",), makes=("names",), reads=("names",), together=True),
     form.Fragment: Contents(makes=("#name",), together=True),
     form.Multiply: Contents(places=("left.index", "right.index"), makes=("#fragment",), reads=("%left.buffer", "%right.buffer"), together=True),
     form.StoreFragment: Contents(places=("part",), makes=("%buffer",), reads=("#fragment",), together=True),

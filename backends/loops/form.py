@@ -256,8 +256,9 @@ class Combine:
 
     fn: str
     names: tuple[str, ...]
+    `lanes` is a power of two, at most 32, and the same for all threads as well.
     apart: Expr | None = None
-    lanes: int = 32
+    lanes: Expr = Const(32, I64)
 
 
 # ------------------------------------------------------------------------------------------------------------- matrix fragments

@@ -62,7 +62,7 @@ def _stmt(s: form.Stmt, level: int) -> Iterator[str]:
     elif isinstance(s, form.Barrier):
         yield f"{pad}barrier"
     elif isinstance(s, form.Combine):
-        apart = "" if s.apart is None else f" apart by {s.lanes} if {expr_text(s.apart)}"
+        apart = "" if s.apart is None else f" apart by {expr_text(s.lanes)} if {expr_text(s.apart)}"
         yield f"{pad}combine {s.fn} {', '.join(s.names)}{apart}"
     elif isinstance(s, form.If):
         yield from _if(s, level)

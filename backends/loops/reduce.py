@@ -36,7 +36,7 @@ def reduce(lo: Lowering, x: Reduce, env: Env) -> Atom:
         if REDUCTIONS[x.kind].ranked:
             out = RULES["rank"](lo, x, env)
         else:
-            out = _unrolled(lo, x, env) if unrolled(x) else (lo.team and lo.team(lo, x, env)) or _looped(lo, x, env)
+            out = _unrolled(lo, x, env) if unrolled(x) and id(x) not in lo.shared_out else (lo.team and lo.team(lo, x, env)) or _looped(lo, x, env)
         lo.e.remember(key, out)
     return out
 

@@ -15,7 +15,7 @@ from pipelink_ir.passes.scheduling.costs import Costs, Plan, looping
 from pipelink_ir.passes.scheduling.maps import tile_of, word_of
 from pipelink_ir.passes.scheduling.place import CONTEXTS, DEEPEST, Context, Expanded, Planner, deepest, evaluations_in, extent
 from pipelink_ir.passes.scheduling.products import product_of
-from pipelink_ir.passes.scheduling.shape import shape_of
+from pipelink_ir.passes.scheduling.rows import blocks_of
 from pipelink_ir.passes.scheduling.tiles import Tiled, tiled_of
 from pipelink_ir.passes.scheduling.wishes import Wishes, wishes_of
 
@@ -85,9 +85,9 @@ class GpuPlanner(Planner):
             return rank
         if product_of(self.op, self.hopeful, t.pieces[0], alone=False) is not None:
             return rank
-        shape = shape_of(self.op, self.hopeful, t.pieces[0])
-        first = shape.axes == tuple(range(len(shape.axes)))
-        return len(shape.axes) if shape.kind == "block" and first else rank
+        shape = blocks_of(self.op, self.hopeful, (t, t.pieces[0]))
+        first = shape is not None and shape.axes == tuple(range(len(shape.axes)))
+        return len(shape.axes) if shape is not None and first else rank
 
     def prices(self, ring: set[str]) -> Expanded:
         """A local that loops is computed once for many reads, or loaded."""

@@ -24,7 +24,8 @@ from pipelink_ir.passes.scheduling.counts import known
 from pipelink_ir.passes.scheduling.knobs import NONE, Knobs, knobs_of
 from pipelink_ir.passes.scheduling.maps import axes_of, word_of
 from pipelink_ir.passes.scheduling.products import Product, tiled_product_of
-from pipelink_ir.passes.scheduling.shape import Shape, shape_of
+from pipelink_ir.passes.scheduling.rows import ShortRows, Span, blocks_of, short_rows
+from pipelink_ir.passes.scheduling.shape import Shape
 from pipelink_ir.passes.scheduling.steps import distributed
 from pipelink_ir.passes.scheduling.streams import Streamed, Turning, streamed_of
 from pipelink_ir.passes.scheduling.tensor_cores import TensorCores, tensor_cores_of
@@ -42,7 +43,7 @@ MOST = 64
 """Kernels that one launch computes."""
 
 Job = tuple[Tensor, Piece]
-Way = Tiled | Attention | Streamed | Turning | TensorCores | Product | Turn | Window | Shape | Group
+Way = Tiled | Attention | Streamed | Turning | TensorCores | Product | Turn | Window | Shape | ShortRows | Group
 """What was decided of a kernel; a `Group` is a recurrence, which runs in order."""
 
 
@@ -99,8 +100,7 @@ def _window(s: Site) -> Way | None:
 
 
 def _block(s: Site) -> Way | None:
-    shape = shape_of(s.op, s.local, s.piece, s.chosen)
-    return shape if shape.kind == "block" else None
+    return blocks_of(s.op, s.local, (s.tensor, s.piece), s.chosen)
 
 
 def _grid(s: Site) -> Way | None:
@@ -132,6 +132,8 @@ class KernelPlan:
     chosen: Mapping[str, int] = field(default_factory=dict)
     knobs: Knobs = NONE
     """What is written of numbers that the backend else chooses."""
+    span: Span | None = None
+    """The lengths of rows for which there is something to do; None: whatever they are."""
 
 
 def way_of(site: Site, wish: Value | None = None, wishes: Wishes | None = None) -> tuple[Kind, Way]:
@@ -253,8 +255,8 @@ def _joint(op: TypedOperator, plan: Plan, tensors: list[Tensor], arch: Arch | No
         if out and kind.joint and out[-1].kind == kind.word and out[-1].way == way:
             out[-1] = KernelPlan(out[-1].name, kind.word, way, (*out[-1].jobs, (t, t.pieces[0])))
         else:
-            out += _with_other(KernelPlan(t.name, kind.word, way, ((t, t.pieces[0]),)))
-    return out
+            out.append(KernelPlan(t.name, kind.word, way, ((t, t.pieces[0]),)))
+    return [other for k in out for other in _with_other(op, plan, k)]
 
 
 def _pieces(op: TypedOperator, plan: Plan, t: Tensor, arch: Arch | None, wishes: Wishes) -> list[KernelPlan]:
@@ -264,12 +266,14 @@ def _pieces(op: TypedOperator, plan: Plan, t: Tensor, arch: Arch | None, wishes:
     maps = wishes.maps(t.name, len(jobs))
     for k, (piece, chosen) in enumerate(jobs):
         kind, way = way_of(Site(op, plan.local, t, piece, chosen, arch, plan.tiles.get(t.name)), maps[k], wishes)
-        out += _with_other(KernelPlan(t.name if len(jobs) == 1 else f"{t.name}.{k}", kind.word, way, ((t, piece),), chosen))
+        out += _with_other(op, plan, KernelPlan(t.name if len(jobs) == 1 else f"{t.name}.{k}", kind.word, way, ((t, piece),), chosen))
     return out
 
 
-def _with_other(k: KernelPlan) -> list[KernelPlan]:
+def _with_other(op: TypedOperator, plan: Plan, k: KernelPlan) -> list[KernelPlan]:
     """A kernel, those before it that turn what it reads, and the one behind it that does the work where its way turns out unfit at run time."""
+    if isinstance(k.way, Shape) and k.kind == "block":
+        return _by_length(k, short_rows(op, plan.local, k.jobs, k.way.axes, k.chosen))
     if isinstance(k.way, Attention) and (k.way.open or k.way.flows):
         some = [KernelPlan(_version(k, way), k.kind, way, k.jobs, k.chosen) for way in versions(k.way)]
         return [*some, KernelPlan(f"{k.name}.beyond", "beyond", k.way, k.jobs, k.chosen)] if k.way.open else some
@@ -278,6 +282,15 @@ def _with_other(k: KernelPlan) -> list[KernelPlan]:
     turned = [KernelPlan(f"{k.name}.turned.{'left' if left else 'right'}", "turned", Turning(k.way, left), k.jobs, k.chosen)
               for left, m in ((True, k.way.left), (False, k.way.right)) if m.turned]
     return [*turned, k, KernelPlan(f"{k.name}.otherwise", "mma", k.way.otherwise, k.jobs, k.chosen)]
+
+
+def _by_length(k: KernelPlan, rows: ShortRows | None) -> list[KernelPlan]:
+    """The kernel of short rows instead of one with a block for each, or both where the length of a call decides."""
+    if rows is None:
+        return [k]
+    if not rows.open:
+        return [replace(k, kind="short", way=rows)]
+    return [replace(k, name=f"{k.name}.short", kind="short", way=rows, span=Span(rows.length, 0, rows.most)), replace(k, span=Span(rows.length, rows.most))]
 
 
 def _version(k: KernelPlan, way: Attention) -> str:

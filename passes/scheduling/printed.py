@@ -17,8 +17,9 @@ from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
 from pipelink_ir.passes.scheduling.kernels import KINDS, KernelPlan, kernels_of, launches_of
 from pipelink_ir.passes.scheduling.maps import map_value, scan_value
 from pipelink_ir.passes.scheduling.place import plan as cpu_plan
+from pipelink_ir.passes.scheduling.rows import LEAST, ShortRows
 from pipelink_ir.passes.scheduling.settle import settled
-from pipelink_ir.passes.scheduling.shape import Shape, long_reductions
+from pipelink_ir.passes.scheduling.shape import SERIAL, Shape, long_reductions
 from pipelink_ir.passes.scheduling.wishes import Objection, Wishes, wishes_of
 
 Kernels = tuple[KernelPlan, ...]
@@ -114,8 +115,9 @@ def _maps(t: Tensor, op: TypedOperator, kernels: Kernels) -> Expr | Items | None
         if k.kind == "scan" and k.name == t.name:
             group = next(g for g in op.order if t.name in g.tensors)
             return scan_value(group, t.pieces[-1])
-        if k.kind in _WORDS:
-            found += [map_value(k.kind, k.way, piece) for tensor, piece in k.jobs if tensor.name == t.name]
+        word, way = ("block", Shape("block", k.way.outer)) if isinstance(k.way, ShortRows) else (k.kind, k.way)
+        if word in _WORDS:
+            found += [map_value(word, way, piece) for tensor, piece in k.jobs if tensor.name == t.name]
     if not found:
         return None
     return found[0] if all(v == found[0] for v in found) else Items(tuple(found))
@@ -129,9 +131,10 @@ def _shared(t: Tensor, op: TypedOperator, plan: Plan, kernels: Kernels) -> bool:
     found = False
     for k in kernels:
         for _, piece in k.jobs:
-            for r in long_reductions(op, plan.local, piece, k.chosen):
+            for r in long_reductions(op, plan.local, piece, k.chosen, LEAST - 1 if isinstance(k.way, ShortRows) else SERIAL):
                 if id(r.reduce) in own:
-                    if not (isinstance(k.way, Shape) and k.way.kind == "block" and r.deps <= set(k.way.axes)):
+                    axes = k.way.axes if isinstance(k.way, Shape) and k.way.kind == "block" else k.way.outer if isinstance(k.way, ShortRows) else None
+                    if axes is None or not r.deps <= set(axes):
                         return False
                     found = True
     return found

@@ -135,14 +135,17 @@ struct All {
   static PL_MEMBER int of(int a, int b) { return a & b; }
   static PL_MEMBER int nothing(int) { return 1; }
 };
-// The same among PL_LANES neighbouring threads, for themselves.
-template <typename Rule, typename T> PL_DEVICE T lanes_combine(T value) { return T(PL_SHUFFLE(combined_lanes<Rule>(value), 0)); }
-template <typename T> PL_DEVICE T lanes_sum(T value) { return lanes_combine<Sum>(value); }
-template <typename T> PL_DEVICE T lanes_prod(T value) { return lanes_combine<Product>(value); }
-template <typename T> PL_DEVICE T lanes_max(T value) { return lanes_combine<Max>(value); }
-template <typename T> PL_DEVICE T lanes_min(T value) { return lanes_combine<Min>(value); }
-PL_DEVICE bool lanes_any(bool value) { return lanes_combine<Any>(int(value)) != 0; }
-PL_DEVICE bool lanes_all(bool value) { return lanes_combine<All>(int(value)) != 0; }
+// The same among so many neighbouring threads, a power of two, for themselves.
+template <typename Rule, typename T> PL_DEVICE T lanes_combine(T value, int lanes) {
+  for (int n = 1; n < lanes; n *= 2) value = Rule::of(value, T(PL_SHUFFLE_DOWN(value, n)));
+  return T(PL_SHUFFLE(value, thread() % PL_LANES & -lanes));
+}
+template <typename T> PL_DEVICE T lanes_sum(T value, int lanes = PL_LANES) { return lanes_combine<Sum>(value, lanes); }
+template <typename T> PL_DEVICE T lanes_prod(T value, int lanes = PL_LANES) { return lanes_combine<Product>(value, lanes); }
+template <typename T> PL_DEVICE T lanes_max(T value, int lanes = PL_LANES) { return lanes_combine<Max>(value, lanes); }
+template <typename T> PL_DEVICE T lanes_min(T value, int lanes = PL_LANES) { return lanes_combine<Min>(value, lanes); }
+PL_DEVICE bool lanes_any(bool value, int lanes = PL_LANES) { return lanes_combine<Any>(int(value), lanes) != 0; }
+PL_DEVICE bool lanes_all(bool value, int lanes = PL_LANES) { return lanes_combine<All>(int(value), lanes) != 0; }
 
 template <typename T> PL_DEVICE T block_sum(T value) { return block_combine<Sum>(value); }
 template <typename T> PL_DEVICE T block_prod(T value) { return block_combine<Product>(value); }
@@ -157,8 +160,8 @@ template <bool LARGEST, typename T, typename I> PL_DEVICE bool beats(T a, I i, T
   if (a != a || b != b) return a != a && (b == b || i < j);
   return a == b ? i < j : LARGEST ? a > b : a < b;
 }
-template <bool LARGEST, typename T, typename I> PL_DEVICE void best_lane(T& value, I& index) {
-  for (int n = 1; n < PL_LANES; n *= 2) {
+template <bool LARGEST, typename T, typename I> PL_DEVICE void best_lane(T& value, I& index, int lanes = PL_LANES) {
+  for (int n = 1; n < lanes; n *= 2) {
     const T other = T(PL_SHUFFLE_DOWN(value, n));
     const I place = I(PL_SHUFFLE_DOWN(index, n));
     if (beats<LARGEST>(other, place, value, index)) {
@@ -167,10 +170,10 @@ template <bool LARGEST, typename T, typename I> PL_DEVICE void best_lane(T& valu
     }
   }
 }
-template <bool LARGEST, typename T, typename I> PL_DEVICE void lanes_best(T& value, I& index) {
-  best_lane<LARGEST>(value, index);
-  value = T(PL_SHUFFLE(value, 0));
-  index = I(PL_SHUFFLE(index, 0));
+template <bool LARGEST, typename T, typename I> PL_DEVICE void lanes_best(T& value, I& index, int lanes) {
+  best_lane<LARGEST>(value, index, lanes);
+  value = T(PL_SHUFFLE(value, thread() % PL_LANES & -lanes));
+  index = I(PL_SHUFFLE(index, thread() % PL_LANES & -lanes));
 }
 template <bool LARGEST, typename T, typename I> PL_DEVICE void block_best(T& value, I& index) {
   __shared__ T values[PL_LANES];
@@ -194,8 +197,8 @@ template <bool LARGEST, typename T, typename I> PL_DEVICE void block_best(T& val
   value = T(PL_SHUFFLE(value, 0));
   index = I(PL_SHUFFLE(index, 0));
 }
-template <typename T, typename I> PL_DEVICE void lanes_argmax(T& value, I& index) { lanes_best<true>(value, index); }
-template <typename T, typename I> PL_DEVICE void lanes_argmin(T& value, I& index) { lanes_best<false>(value, index); }
+template <typename T, typename I> PL_DEVICE void lanes_argmax(T& value, I& index, int lanes = PL_LANES) { lanes_best<true>(value, index, lanes); }
+template <typename T, typename I> PL_DEVICE void lanes_argmin(T& value, I& index, int lanes = PL_LANES) { lanes_best<false>(value, index, lanes); }
 template <typename T, typename I> PL_DEVICE void block_argmax(T& value, I& index) { block_best<true>(value, index); }
 template <typename T, typename I> PL_DEVICE void block_argmin(T& value, I& index) { block_best<false>(value, index); }
 

@@ -10,9 +10,10 @@ kernel take more than a launch may carry (4096 bytes), the emitter hands them ov
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.build import buffer_of, scalars_of
+from pipelink_ir.backends.loops.build import buffer_of, scalars_of, size_of
 from pipelink_ir.backends.loops.check import check_program
 from pipelink_ir.backends.loops.gpu.attention import attention_body, plain_body
 from pipelink_ir.backends.loops.gpu.flowing import flowing_body
@@ -24,6 +25,7 @@ from pipelink_ir.backends.loops.gpu.rows import block_body
 from pipelink_ir.backends.loops.gpu.short import shortened
 from pipelink_ir.backends.loops.gpu.stream import stream_body
 from pipelink_ir.backends.loops.gpu.tile import tile_body
+from pipelink_ir.backends.loops.gpu.short_rows import short_rows_body
 from pipelink_ir.backends.loops.gpu.turn import turn_body
 from pipelink_ir.backends.loops.gpu.turned import turned_body
 from pipelink_ir.backends.loops.gpu.vector import grid_body
@@ -32,6 +34,7 @@ from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.tidy import tidy
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Group, TypedOperator
+from pipelink_ir.ir.dtypes import BOOL, I64
 from pipelink_ir.ir.walk import deep
 from pipelink_ir.passes.scheduling.attention import Attention
 from pipelink_ir.passes.scheduling.costs import Plan
@@ -41,6 +44,7 @@ from pipelink_ir.passes.scheduling.kernels import KernelPlan, launches_of
 from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.shape import Shape
 from pipelink_ir.passes.scheduling.streams import Streamed, Turning
+from pipelink_ir.passes.scheduling.rows import ShortRows, Span
 from pipelink_ir.passes.scheduling.tensor_cores import TensorCores
 from pipelink_ir.passes.scheduling.tiles import Tiled
 from pipelink_ir.passes.scheduling.turns import Turn
@@ -101,6 +105,11 @@ def _nest(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 
 def _grid(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     return grid_body(op, plan, sites, list(k.jobs), k.chosen, k.knobs), k.knobs.threads
+def _short(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
+    assert isinstance(k.way, ShortRows)
+    return short_rows_body(op, plan, sites, list(k.jobs), k.way)
+
+
 
 
 def _window(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
@@ -121,7 +130,7 @@ def _scan(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 BODIES: dict[str, Callable[[TypedOperator, Plan, Sites, KernelPlan], Body]] = {
     "attention": _attention, "beyond": _beyond,
     "wgmma": _wgmma, "turned": _turned, "mma": _mma, "product": _product, "turn": _turn,
-    "window": _window, "tile": _tile, "block": _nest, "grid": _grid, "scan": _scan}
+    "window": _window, "tile": _tile, "block": _nest, "short": _short, "grid": _grid, "scan": _scan}
 """What writes each kind of kernel; `passes/scheduling/kernels.py` says which kind that is."""
 
 
@@ -140,13 +149,13 @@ class _GpuBuilder:
                 lo, threads = ranges_body(op, self.plan, self.sites, parts), k.knobs.threads
             else:
                 lo, threads = BODIES[k.kind](op, self.plan, self.sites, k)
-            self._close(lo, k.name, threads, _rare(k))
+            self._close(lo, k.name, threads, _rare(k), k.span)
         stored = [t for t in op.tensors.values() if t.kind == "local" and self.plan.place[t.name] == "buffer"]
         temporaries = (*map(buffer_of, stored), *self.scratch)
         return form.Program(op.op.name, tuple(self.kernels), tuple(map(buffer_of, op.operands)), tuple(map(buffer_of, op.results)),
                             temporaries, op.symbols, scalars_of(op), tuple(self.sites.list))
 
-    def _close(self, lo: Lowering, name: str, threads: int, rare: bool) -> None:
+    def _close(self, lo: Lowering, name: str, threads: int, rare: bool, span: Span | None) -> None:
         """The finished kernel of what was written. `rare`: mostly there is nothing to do, which few blocks find out soonest."""
         op = self.op
         threads, team = lo.team_size or (threads, None)
@@ -160,6 +169,18 @@ class _GpuBuilder:
 def _rare(k: KernelPlan) -> bool:
     """Whether a kernel is there for what another one is not fit for."""
     return (isinstance(k.way, TensorCores) and k.way.unless is not None) or (isinstance(k.way, Attention) and k.way.flows and not k.way.flowing)
+
+
+def _within(span: Span, body: form.Block) -> form.Block:
+    """A kernel that has nothing to do for rows of other lengths."""
+    *lets, loop = body
+    assert isinstance(loop, form.For)
+    size = size_of(span.length)
+    cond: form.Expr = form.Op(">", (size, form.Const(span.above, I64)), BOOL)
+    if span.most is not None:
+        less = form.Op("<=", (size, form.Const(span.most, I64)), BOOL)
+        cond = form.Op("and", (cond, less), BOOL) if span.above else less
+    return (*lets, replace(loop, hi=form.Choose(cond, loop.hi, form.Const(0, I64), I64)))
 
 
 def _takes_turns(body: form.Block) -> bool:

@@ -99,7 +99,7 @@ class Row:
 
     def combine(self, fn: str, names: tuple[str, ...]) -> form.Combine:
         """How the threads of a row combine what they hold."""
-        return form.Combine(fn, names, self.apart, LANES)
+        return form.Combine(fn, names, self.apart, i64(LANES))
 
     def number(self, t: Atom) -> Atom:
         """The number of a thread among those that have the same row."""

@@ -28,7 +28,7 @@ from pipelink_ir.ir.nodes import Range, Reduce
 from pipelink_ir.ir.typed import Piece
 from pipelink_ir.passes.scheduling.counts import ranges_of, terms
 from pipelink_ir.passes.scheduling.risks import fails, risky
-from pipelink_ir.passes.scheduling.shape import long, long_reductions, sized
+from pipelink_ir.passes.scheduling.shape import SERIAL, long, long_reductions, sized
 
 ROUND = 8192
 """Terms that all threads together add up in f32 before they meet an f64: 256 a thread if there are no more than 32."""
@@ -83,7 +83,7 @@ class Team:
 
     def __call__(self, lo: Lowering, x: Reduce, env: Env) -> object:
         """Writes a reduction by all threads; None if one thread has to do it."""
-        if not self.uniform() or not long(x):
+        if not self.uniform() or not (long(x) or id(x) in lo.shared_out):
             return None
         around = Piece(tuple(Range(n, None, x.body) for n in env.names), x, (), x.span)
         self.ahead(around, dict(enumerate(env.names.values())), x)
@@ -95,7 +95,10 @@ class Team:
         """Evaluates the reductions in a piece that its `fixed` axes determine, before the threads go apart: behind a condition inside a loop over threads, or
         in one over terms, each thread would have to do it for itself."""
         lo = self.lo
-        for r in long_reductions(lo.op, lo.plan.local, piece, lo.chosen):
+        few = lo.shared_out
+        for r in long_reductions(lo.op, lo.plan.local, piece, lo.chosen, 1 if few else SERIAL):
+            if few and not long(r.reduce) and id(r.reduce) not in few:
+                continue
             if r.reduce is but or r.plain is None or not set(r.plain.values()) <= set(fixed) or REDUCTIONS[r.reduce.kind].ranked:
                 continue
             if not risky(r.reduce, self.fails, lo.op.empty is None):

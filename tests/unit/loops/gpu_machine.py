@@ -219,17 +219,18 @@ class GpuMachine(Machine):
 
     def combine_apart(self, s: form.Combine) -> None:
         """Groups of neighbouring threads, each for itself."""
-        assert self.threads % s.lanes == 0
+        lanes = self.ev(s.lanes)
+        assert self.threads % lanes == 0
         before = {n: self.env[n].values if isinstance(self.env[n], Varying) else [self.env[n]] * self.threads for n in s.names}
         after: dict[str, list[Any]] = {n: [] for n in s.names}
         whole = self.threads
-        for k in range(0, whole, s.lanes):
-            self.threads = s.lanes
+        for k in range(0, whole, lanes):
+            self.threads = lanes
             for n in s.names:
-                self.env[n] = Varying(before[n][k:k + s.lanes])
+                self.env[n] = Varying(before[n][k:k + lanes])
             self.combine(form.Combine(s.fn, s.names))
             for n in s.names:
-                after[n] += [self.env[n]] * s.lanes
+                after[n] += [self.env[n]] * lanes
         self.threads = whole
         for n in s.names:
             self.env[n] = Varying(after[n])

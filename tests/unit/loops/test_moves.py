@@ -115,7 +115,7 @@ def sums(apart: form.Expr | None, *after: form.Stmt) -> form.Block:
     """The sums of groups of two threads, or of all."""
     return (form.Var("s", F32, form.Const(0.0, F32)),
             loop("each", "t", num(8), form.Assign("s", form.Load("x", T, F32, F32))),
-            form.Combine("sum", ("s",), apart, 2), *after,
+            form.Combine("sum", ("s",), apart, num(2)), *after,
             loop("each", "u", num(8), form.Store("y", form.Ref("u", I64), form.Ref("s", F32), F32)))
 
 

@@ -1,0 +1,312 @@
+"""Kernels of short rows: a few lanes of a warp have one, as many as its length asks for, and a block has a run of rows.
+
+    block for lot in 0..lots {
+      if wide { each t { unroll for r in 0..4 { first = 4 * (lane + r * lanes) ; if first < K { move %x_row[4 * r] = %x[n, first] x 4 } } } … }
+      else    { thread: %x_lot = the run of rows, 16 bytes at a time ; barrier
+                each t { unroll for r in 0..16 { k = lane + r * lanes ; if k < K { %x_row[r] = %x_lot[place * K + k] } } } … }
+    }
+
+Rows whose length is a multiple of what an access moves are read and written where they lie. Others begin anywhere, but all rows of a block together are one run
+of memory, which goes through shared memory by wide accesses; where they are no run, elements go one by one. Reductions are combined among the lanes of a row.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, i64
+from pipelink_ir.backends.loops.gpu.nests import GpuNest
+from pipelink_ir.backends.loops.gpu.rows import COSTLY, ONE, Row
+from pipelink_ir.backends.loops.gpu.team import Team
+from pipelink_ir.backends.loops.gpu.vector import Wide, aligned, conditions, count_of, hold, keep, multiple, stored, unrolled
+from pipelink_ir.backends.loops.lower import Lowering, Sites
+from pipelink_ir.backends.loops.nests import Job
+from pipelink_ir.backends.loops.reads import address
+from pipelink_ir.ir.nodes import Reduce
+from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
+from pipelink_ir.ir.walk import walk
+from pipelink_ir.passes.scheduling.costs import Costs, Plan
+from pipelink_ir.passes.scheduling.counts import known
+from pipelink_ir.passes.scheduling.rows import LANES, ROW, ShortRows, along_row, along_rows
+from pipelink_ir.passes.scheduling.uses import Use
+
+THREADS = 256
+"""Threads of a block: a run of rows begins at a multiple of a wide access, since they have a multiple of eight rows."""
+
+
+def short_rows_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job], way: ShortRows) -> tuple[Lowering, int]:
+    """The kernel, still open, and the threads of a block."""
+    lo = Lowering(op, plan, sites, frozenset(t.name for t, _ in jobs))
+    lo.shared_out = frozenset(id(r.reduce) for r in along_rows(op, plan.local, jobs))
+    _ShortNest(lo, jobs, way).write()
+    return lo, THREADS
+
+
+@dataclass(slots=True)
+class Lot(Row):
+    """The rows of a block in one turn: which of them a thread has a part of, and which part."""
+
+    lanes: Atom = ONE
+    lane: Atom = ONE
+    place: Atom = ONE
+    """The number of the thread's row in its block."""
+
+    def covers(self, x: Reduce, total: Atom) -> bool:
+        """Whether a reduction runs over the row."""
+        return id(x) in self.lo.shared_out
+
+    def combine(self, fn: str, names: tuple[str, ...]) -> form.Combine:
+        """How the lanes of a row combine what they hold."""
+        return form.Combine(fn, names, TRUE, self.lanes)
+
+    def begin(self, p: Atom, places: Atom) -> Atom:
+        """In turn `p`: the row of the thread. From here on those that have none find it empty."""
+        e = self.lo.e
+        thread = e.bind("thread", form.Thread())
+        self.lane, self.place = e.op("rest", thread, self.lanes, hint="lane"), e.op("quot", thread, self.lanes, hint="place")
+        row = e.op("+", e.op("*", p, self.rows), self.place)
+        self.inside = e.op("<", row, places)
+        self.whole = e.choose(self.inside, self.length, i64(0))
+        return row
+
+    @contextmanager
+    def vector(self) -> Iterator[tuple[Atom, Atom]]:
+        """In a loop over the threads: a loop over the vectors of one, where each begins in its own memory and in the row. Those behind the end are left out."""
+        e = self.lo.e
+        with self.each(), unrolled(self.lo, "r", self.vectors) as v:
+            first = e.op("*", e.op("+", self.lane, e.op("*", v, self.lanes)), i64(self.count))
+            cond = e.op("<", first, self.whole)
+            with e.frame("loop") as f:
+                yield e.op("*", v, i64(self.count)), first
+            e.raw(form.If(cond, tuple(f.stmts)))
+
+    @contextmanager
+    def within(self, begin: Atom, first: Atom) -> Iterator[Atom]:
+        """The places of one vector."""
+        if self.count > 1:
+            with Row.within(self, begin, first) as k:
+                yield k
+            return
+        for w in self.kept:
+            hold(self.lo, w, self.read_at(w, first), begin)
+        self._recall(first, begin)
+        yield first
+        self._record(first, begin)
+
+
+class _ShortNest(GpuNest):
+    """The loops of one kernel."""
+
+    def __init__(self, lo: Lowering, jobs: list[Job], way: ShortRows) -> None:
+        super().__init__(lo, jobs)
+        self.way, self.team = way, Team(lo)
+        self.team.ahead_loads = False
+        e = self.e
+        self.n = e.op("max", lo.index(way.length, lo.root), i64(0))
+        self.lanes: Atom = i64(LANES)
+        for lanes in (16, 8, 4, 2, 1):
+            self.lanes = e.choose(e.op("<=", self.n, i64(lanes * way.each)), i64(lanes), self.lanes)
+        self.lot = e.op("quot", i64(THREADS), self.lanes, hint="rows")
+        self.inner = len(way.outer) < len(self.axes)
+
+    def write(self) -> None:
+        """Writes the kernel."""
+        e = self.e
+        blocks = [self.axes[k] for k in self.way.outer]
+        self.places = self._guarded(self._total(blocks), [self.axes[-1]] if self.inner else [])
+        turns = e.op("quot", e.op("+", self.places, e.op("-", self.lot, i64(1))), self.lot)
+        with e.loop("lot", i64(0), turns, kind="block") as p:
+            self._readable(lambda: self._turn(p))
+
+    def _turn(self, p: Atom) -> None:
+        e = self.e
+        wide, count, beside = self._wide()
+        branches = []
+        for width in (count, 1):
+            with e.frame("lazy") as f:
+                self._turn_of(p, width, beside if width > 1 else [])
+            branches.append(tuple(f.stmts))
+        if isinstance(wide, form.Const):
+            self.e.top.stmts += branches[0 if wide.value else 1]
+        else:
+            e.raw(form.If(wide, *branches))
+
+    # ---------------------------------------------------------------------------------------------------------------- what there is
+
+    def _kept(self) -> list[Wide]:
+        axes = (*(f"{k}" for k in self.way.outer), ROW)
+        return [Wide(t, self.e.memory(f"{t.name}_row"), u, axes) for u in self.way.kept for t in [self.lo.op.tensors[u.tensor]]]
+
+    def _beside(self) -> list[Wide]:
+        """Reads along the row for the results alone."""
+        found: dict[Use, Wide] = {}
+        for (_, piece), uses in zip(self.jobs, self.uses, strict=True) if self.inner else ():
+            names = {a.index: f"{k}" if k in self.way.outer else ROW for k, a in enumerate(piece.axes)}
+            for u in uses.uses:
+                along = along_row(u, names)
+                if along is not None and along not in self.way.kept and along not in found:
+                    t = self.lo.op.tensors[u.tensor]
+                    found[along] = Wide(t, self.e.memory(f"{t.name}_row"), along, (*(f"{k}" for k in self.way.outer), ROW))
+        return list(found.values())
+
+    def _wide(self) -> tuple[Atom, int, list[Wide]]:
+        """Whether rows are read and written by wide accesses, what one moves, and what is read besides."""
+        lo, e, beside = self.lo, self.e, self._beside()
+        kept = [Wide(lo.op.tensors[u.tensor], "", u, (*(f"{k}" for k in self.way.outer), ROW)) for u in self.way.kept]
+        all_ = [*kept, *beside, *((stored(lo, t, p) for t, p in self.jobs) if self.inner else ())]
+        count = min(count_of([w.tensor for w in all_]), self.way.each)
+        if count < 2:
+            return FALSE, 1, beside
+        first = [*(self.axes[k].lo for k in self.way.outer), i64(0)]
+        wide = multiple(lo, self.n, count)
+        for w in all_:
+            moving = w.use is None or any(lin.names for lin in w.use.at[:-1])
+            for need in conditions(lo, w.tensor, w.at(lo, list(first)), moving, count):
+                wide = e.op("and", wide, need)
+        for t in {w.tensor.name: w.tensor for w in all_}.values():
+            wide = e.op("and", wide, aligned(lo, t, count))
+        return wide, count, beside
+
+    def _run(self, t: Tensor, use: Use | None) -> bool:
+        """Whether rows that follow each other are one run of a tensor's memory."""
+        if use is not None and not (len(use.at) == len(self.way.outer) + 1 and all(lin.only(f"{k}") for k, lin in enumerate(use.at[:-1]))):
+            return False
+        piece, outer = self.jobs[0][1], self.way.outer
+        ends = [*(piece.axes[k].hi for k in outer), self.way.length]
+        return all(known(piece.axes[k].lo) == 0 for k in outer) and all(known(lo) == 0 and hi == end for (lo, hi), end in zip(t.shape, ends, strict=True))
+
+    def _computed(self) -> dict[str, str | None]:
+        """Locals worth keeping that are evaluated where they are read."""
+        op = self.lo.op
+        found: dict[str, str | None] = {}
+        for t in op.tensors.values() if len(self.way.kept) == 1 else ():
+            if len(t.shape) == len(self.way.outer) + 1 and self.lo.plan.inline(t.name) and len(t.pieces) == 1:
+                value = t.pieces[0].value
+                if not any(isinstance(x, Reduce) for x in walk(value)) and Costs(op, lambda _: 0.0).of(value) >= COSTLY:
+                    found[t.name] = None
+        return found
+
+    # ------------------------------------------------------------------------------------------------------------------ writing
+
+    def _turn_of(self, p: Atom, count: int, beside: list[Wide]) -> None:
+        """What a block does in turn `p`, by accesses of so many elements."""
+        lo, e, way = self.lo, self.e, self.way
+        static = isinstance(self.n, form.Const) and isinstance(self.lanes, form.Const)
+        vectors = -(-_value(self.n) // (_value(self.lanes) * count)) if static else way.each // count
+        row = Lot(lo, self.n, i64(THREADS), count, vectors, self._kept(), TRUE, self.lot, computed=self._computed(), alone=self.team.alone, lanes=self.lanes)
+        blocks = [self.axes[k] for k in way.outer]
+        fixed = dict(zip(way.outer, self._places(blocks, row.begin(p, self.places)), strict=True))
+        row.fixed = {f"{k}": i for k, i in fixed.items()}
+        self.team.row = row
+        with e.frame("lazy") as f:
+            lots = self._load(row, p)
+            for _, piece in self.jobs:
+                self.team.ahead(piece, fixed)
+            if not self.inner:
+                with row.each(), e.when(e.op("and", e.op("==", row.lane, i64(0)), row.inside)):
+                    self.element([fixed[k] for k in range(len(self.axes))])
+            elif count > 1:
+                self._wide_results(row, beside)
+            else:
+                self._results(row, p, lots)
+        self.team.row = None
+        e.top.stmts += (*row.allocs, *f.stmts)
+
+    def _load(self, row: Lot, p: Atom) -> list[tuple[Tensor, str]]:
+        """Gets what the threads keep; the runs of rows in shared memory on the way."""
+        lo, e = self.lo, self.e
+        for w in row.kept:
+            e.raw(form.Alloc(w.own, w.dtype, i64(row.own)))
+        lots = [(w.tensor, self._alloc(w.tensor)) for w in row.kept if row.count == 1 and self._run(w.tensor, w.use)]
+        for t, memory in lots:
+            self._copy(p, t, memory, True)
+        if lots:
+            e.raw(form.Barrier())
+        held = dict(zip((t.name for t, _ in lots), (m for _, m in lots), strict=True))
+        with row.vector() as (begin, first):
+            for w in row.kept:
+                at = address(lo, w.tensor, row.read_at(w, first))
+                if row.count > 1:
+                    e.raw(form.Move(w.own, begin, lo.buffer(w.tensor), at, row.count))
+                    continue
+                staged = self._run(w.tensor, w.use)
+                memory, at = (held[w.tensor.name], self._in_lot(row, first)) if staged else (lo.buffer(w.tensor), at)
+                value = e.bind("x", form.Load(memory, at, w.tensor.dtype, w.tensor.dtype.compute))
+                e.raw(form.Store(w.own, begin, value, w.dtype))
+        return lots
+
+    def _alloc(self, t: Tensor) -> str:
+        memory = self.e.memory(f"{t.name}_lot")
+        self.e.raw(form.Alloc(memory, t.dtype, i64(THREADS * self.way.each), shared=True))
+        return memory
+
+    def _in_lot(self, row: Lot, k: Atom) -> Atom:
+        return self.e.op("+", self.e.op("*", row.place, self.n), k)
+
+    def _copy(self, p: Atom, t: Tensor, lot: str, bring: bool) -> None:
+        """All threads bring the rows of turn `p` to shared memory, or back: by wide accesses, but for the last elements."""
+        e, lo, buffer = self.e, self.lo, self.lo.buffer(t)
+        count = count_of([t])
+        first = e.op("*", p, self.lot)
+        here = e.op("*", e.op("min", self.lot, e.op("-", self.places, first)), self.n)
+        begin = e.op("*", first, self.n)
+        end = e.choose(aligned(lo, t, count), e.op("-", here, e.op("rest", here, i64(count))), i64(0)) if count > 1 else i64(0)
+        if count > 1:
+            with self.team.loop("v", i64(0), e.op("quot", end, i64(count)), unroll=True) as v:
+                at = e.op("*", v, i64(count))
+                far = e.op("+", begin, at)
+                e.raw(form.Move(lot, at, buffer, far, count) if bring else form.Move(buffer, far, lot, at, count))
+        with self.team.loop("i", end, here) as i:
+            to, at, source, index = (lot, i, buffer, e.op("+", begin, i)) if bring else (buffer, e.op("+", begin, i), lot, i)
+            e.raw(form.Store(to, at, form.Load(source, index, t.dtype, t.dtype.compute), t.dtype))
+
+    def _results(self, row: Lot, p: Atom, lots: list[tuple[Tensor, str]]) -> None:
+        """Results of rows that begin anywhere: through shared memory where they are a run."""
+        lo, e = self.lo, self.e
+        free = list(lots)
+        out: list[tuple[Tensor, Piece, str | None]] = []
+        for t, piece in self.jobs:
+            memory = None
+            if self._run(t, None) and not piece.holes:
+                # A thread alone touches what it read there.
+                memory = next((m for s, m in free if s.dtype is t.dtype), None) or self._alloc(t)
+                free = [(s, m) for s, m in free if m != memory]
+            out.append((t, piece, memory))
+        with row.vector() as (begin, first), row.within(begin, first) as k:
+            at = [*row.fixed.values(), k]
+            for t, piece, memory in out:
+                if memory is None:
+                    self.jobs = [(t, piece)]
+                    self.element(at)
+                else:
+                    keep(lo, Wide(t, memory, wide=True), piece, at, self._in_lot(row, k))
+            self.jobs = [(t, piece) for t, piece, _ in out]
+        if any(memory is not None for _, _, memory in out):
+            e.raw(form.Barrier())
+        for t, _, memory in out:
+            if memory is not None:
+                self._copy(p, t, memory, False)
+
+    def _wide_results(self, row: Lot, beside: list[Wide]) -> None:
+        lo, e = self.lo, self.e
+        stores = [stored(lo, t, p) for t, p in self.jobs]
+        with row.vector() as (begin, first):
+            for w in (*beside, *stores):
+                e.raw(form.Alloc(w.own, w.dtype, i64(row.count)))
+            for w in beside:
+                e.raw(form.Move(w.own, i64(0), lo.buffer(w.tensor), address(lo, w.tensor, row.read_at(w, first)), row.count))
+            with row.within(begin, first) as k:
+                place = e.op("-", k, first)
+                for w in beside:
+                    hold(lo, w, row.read_at(w, k), place)
+                for (_, piece), w in zip(self.jobs, stores, strict=True):
+                    keep(lo, w, piece, [*row.fixed.values(), k], place)
+            for w in stores:
+                e.raw(form.Move(lo.buffer(w.tensor), address(lo, w.tensor, row.read_at(w, first)), w.own, i64(0), row.count))
+
+
+def _value(x: Atom) -> int:
+    assert isinstance(x, form.Const)
+    return int(x.value)
