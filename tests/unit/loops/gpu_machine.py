@@ -9,10 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.tidy import THREAD, blocks, exprs, refs, written
 from pipelink_ir.ir.dtypes import DType
-from tests.unit.loops.interpreter import UNSET, Failed, Machine, wrap
+from tests.unit.loops.coming_together import Player
+from tests.unit.loops.interpreter import UNSET, Failed, Machine, stored, wrap
 from tests.unit.loops.matrices import Matrices, Statement
 
 THREADS = 32
@@ -50,8 +53,11 @@ class GpuMachine(Machine):
         self.inner: set[str] = set()
         self.failed: str | None = None
         self.matrices = Matrices()
+        self.traded: form.Trade | None = None
         self.types: dict[str, DType] = {}
         self.names: dict[int, tuple[form.Expr, tuple[str, ...]]] = {}
+        self.players: dict[int, Player] = {}
+        """Threads that trade, while they run beside one another."""
 
     def run(self, given: dict[str, Any]) -> None:
         if self.kernel.team is not None:
@@ -73,6 +79,9 @@ class GpuMachine(Machine):
             self.epoch += 1
         elif isinstance(s, form.Combine):
             self.combine(s)
+        elif isinstance(s, form.Trade):
+            self.traded = s
+            self.players[self.thread].pause()
         elif isinstance(s, Statement):
             assert (self.thread == ALL) is not isinstance(s, form.CopyAsync)
             self.matrices.run(self, s)
@@ -156,13 +165,47 @@ class GpuMachine(Machine):
         """One turn for each thread, which finds what it has kept for itself."""
         assert turns == range(self.threads), f"a loop for {self.threads} threads has the turns {turns}"
         assert self.thread == ALL, "loops over threads do not nest"
-        for t in reversed(turns):
-            self.thread, self.inner = t, {s.var}
-            self.env[s.var] = t
-            self.memory |= {name: held[t] for name, held in self.own.items()}
-            self.block(s.body)
+        if trades(s.body):
+            for first in reversed(turns[::4]):
+                self.side_by_side(s, range(first, first + 4))
+        else:
+            for t in reversed(turns):
+                self.one_of_each(s, t)
         self.memory |= {name: [] for name in self.own}
         self.thread = ALL
+
+    def one_of_each(self, s: form.For, t: int) -> None:
+        self.thread, self.inner = t, {s.var}
+        self.env[s.var] = t
+        self.memory |= {name: held[t] for name, held in self.own.items()}
+        self.block(s.body)
+
+    def side_by_side(self, s: form.For, threads: range) -> None:
+        """Four threads, each with what it has for itself, from one trade to the next."""
+        env, memory = set(self.env) - {s.var}, set(self.memory) - set(self.own)
+        held: dict[int, tuple[set[str], dict[str, Any], dict[str, Any]]] = {t: (set(), {}, {}) for t in threads}
+        self.players = {t: Player(lambda t=t: self.one_of_each(s, t)) for t in threads}  # type: ignore[misc]
+        while not all(p.ended for p in self.players.values()):
+            for t in reversed(threads):
+                self.thread, (self.inner, mine, scratch) = t, held[t]
+                self.env.update(mine)
+                self.memory.update(scratch)
+                self.players[t].go_on()
+                held[t] = self.inner, taken(self.env, env), taken(self.memory, memory)
+            ended = {p.ended for p in self.players.values()}
+            assert len(ended) == 1, "not all threads come together"
+            if ended == {False}:
+                self.trade([held[t][2] for t in threads])
+        self.players = {}
+
+    def trade(self, scratch: list[dict[str, list[Any]]]) -> None:
+        """Pairs of each go to the one whose number they have."""
+        s = self.traded
+        assert s is not None
+        given = [mine[s.source] for mine in scratch]
+        assert all(isinstance(v, int | float | np.generic) for values in given for v in values[:8]), f"%{s.source} is traded before it is written"
+        for q, mine in enumerate(scratch):
+            mine[s.target][:8] = [stored(v, self.dtypes[s.target]) for values in given for v in values[2 * q:2 * q + 2]]
 
     # ---------------------------------------------------------------------------------------------------------------- values
 
@@ -255,6 +298,16 @@ class GpuMachine(Machine):
             t.read = (MANY, MANY, me[2])
         elif t.read[1] != me[1]:
             t.read = (me[0], MANY, me[2])
+
+
+def taken(of: dict[str, Any], outside: set[str]) -> dict[str, Any]:
+    """What is there beyond what was there before, which is no longer there."""
+    return {n: of.pop(n) for n in list(of) if n not in outside}
+
+
+def trades(body: form.Block) -> bool:
+    """Whether threads trade in it."""
+    return any(isinstance(s, form.Trade) or any(map(trades, blocks(s))) for s in body)
 
 
 def kept(body: form.Block, each: bool) -> frozenset[str]:

@@ -58,15 +58,17 @@ def test_no_races(over: str, weights: str, out: str) -> None:
         assert np.isnan(want).any() == (odd and bool(here[:, 15].any()))
 
 
+@pytest.mark.parametrize("result", ["f32", "f16"])
 @pytest.mark.parametrize(("over", "seen"), [("j < 21", np.ones((5, 21), bool)), ("j < 21 where j <= i + 3", np.arange(21) <= np.arange(5)[:, None] + 3)])
-def test_one_that_flows(over: str, seen: Array) -> None:
-    text = text_of(over).replace("HxSxD", "2x5x16").replace("HxLxD", "2x21x16").replace("LxL", "21x21").replace("t < D", "t < 16").replace("L >= S", "21 >= 1").replace("16xf16>) {", "16xf32>) {")
+def test_one_that_flows(over: str, seen: Array, result: str) -> None:
+    text = text_of(over).replace("HxSxD", "2x5x16").replace("HxLxD", "2x21x16").replace("LxL", "21x21").replace("t < D", "t < 16").replace("L >= S", "21 >= 1").replace("16xf16>) {", f"16x{result}>) {{")
     q, k, v = (RNG.normal(size=shape).astype(np.float16) for shape in ((2, 5, 16), (2, 21, 16), (2, 21, 16)))
     v[:, 15, 3] = np.nan
     program = build_gpu(typed_operator(parse(text, "test.plir").operators[0]), parse_arch("sm_90a"))
     assert [k.name for k in program.kernels] == ["attend.o.flow64", "attend.o"]
     assert "Attend" in {type(x).__name__ for x in _statements(program.kernels[0].body)}
     assert "attend %sums, %top, %total = %q[16, 5, 2, 1, 1" in program_text(program)
+    assert ("trade %" in program_text(program)) is (result == "f16")
     got = interpreter.run(program, {"q": q, "k": k, "v": v, "mask": np.ones((21, 21), bool)})["o"]
     scores = np.where(seen, np.einsum("hit,hjt->hij", q.astype(float), k.astype(float)) / 4, -np.inf)
     p = np.exp(scores - scores.max(-1, keepdims=True))

@@ -133,7 +133,6 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
     ((70, 40), (40, 24), "sum[k < K](%x[i, k] * %w[k, j])", "ik,kj->ij"), ((40, 72), (24, 40), "sum[k < K](%x[k, i] * %w[j, k])", "ki,jk->ij"),
     ((70, 20), (20, 23), "sum[k < K](%x[i, k] * %w[k, j])", "ik,kj->ij")])
 def test_products_that_stream(left: tuple[int, int], right: tuple[int, int], body: str, einsum: str) -> None:
-    """Of f32: that threads trade narrow results is played by the emulator (`cuda_emulated/test_products.py`), not by this interpreter."""
     x, w, b = array("f16", *left), array("f16", *right), array("f16", right[einsum.split("->")[0].split(",")[1].index("j")])
     names = {"i": "M", "j": "N", "k": "K"}
     first, second = ("x".join(names[c] for c in part) for part in einsum.split("->")[0].split(","))
@@ -144,6 +143,18 @@ def test_products_that_stream(left: tuple[int, int], right: tuple[int, int], bod
     assert "contract %sums" in program_text(program)
     want = np.maximum(np.einsum(einsum, x.astype(np.float64), w.astype(np.float64)) + b, 0)
     np.testing.assert_allclose(run(program, {"x": x, "w": w, "b": b})["y"].astype(np.float64), want, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize(("result", "columns"), [("f16", 40), ("bf16", 37)])
+@pytest.mark.usefixtures("little")
+def test_narrow_results_that_threads_trade(monkeypatch: pytest.MonkeyPatch, result: str, columns: int) -> None:
+    """Eight at a time where lines are multiples of that, else two."""
+    monkeypatch.setattr(stream, "COLUMNS", 32)
+    x, w = array("f16", 70, 40), array("f16", 40, columns)
+    program = built(op(f"%x: tensor<MxKxf16>, %w: tensor<KxNxf16> -> %y: tensor<MxNx{result}>", "%y[i, j] = sum[k < K](%x[i, k] * %w[k, j])"), HOPPER)
+    assert "trade %" in program_text(program)
+    want = x.astype(np.float64) @ w.astype(np.float64)
+    np.testing.assert_allclose(run(program, {"x": x, "w": w})["y"].astype(np.float64), want, rtol=2e-2 if result == "bf16" else 2e-3, atol=1e-2)
 
 
 @pytest.mark.parametrize(("text", "arch"), [
