@@ -17,7 +17,7 @@ from pipelink_ir.ir.diagnostics import Note, Report
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Alias, Device, Edge, Module, Node, Operator, Pipeline, Setting, Target
 from pipelink_ir.ir.source import Span
-from pipelink_ir.ir.targets import Arch, arch_help, lacks, parse_arch, requirements
+from pipelink_ir.ir.targets import CALLED, Arch, arch_help, lacks, parse_arch, requirements
 from pipelink_ir.passes.contracts.edges import EdgeCheck, Fact, declared_range, device_name, promises_of
 from pipelink_ir.passes.contracts.paths import NO_PATHS, Paths, inside, leads
 from pipelink_ir.passes.contracts.plan import check_events
@@ -205,8 +205,9 @@ class _Check:
         if listed is not None and b.arch.kind == "cuda" and names and len(missing) == len(names):
             self.report.error("library", use or listed.setting.span, f"{name} runs on {', '.join(names)} alone, but is built for {b.arch}: {missing[0]}",
                               [Note("its libraries", listed.setting.span), *notes], "add 'generated' to the list, the compiler's own code, or drop the target")
-        elif listed is not None and b.arch.kind == "cuda" and names and "generated" not in names:
-            self.report.error("library", use or listed.setting.span, f"{name} runs on {', '.join(names)} alone, and this version calls no library",
+        elif listed is not None and b.arch.kind == "cuda" and names and not {"generated", *CALLED} & set(names):
+            self.report.error("library", use or listed.setting.span,
+                              f"{name} runs on {', '.join(names)} alone, and this version calls {' and '.join(CALLED)} alone",
                               [Note("its libraries", listed.setting.span), *notes], "add 'generated' to the list, the compiler's own code")
 
 

@@ -55,21 +55,22 @@ class Entry:
         return f"{self.span}: {self}" if self.span is not None else str(self)
 
 
-def ledger(module: Module, target: str | None = None) -> tuple[Entry, ...]:
-    """The entries of a module. With a `target`, also what the target cannot do as the program asks."""
+def ledger(module: Module, target: str | None = None, declined: Mapping[str, str] | None = None) -> tuple[Entry, ...]:
+    """The entries of a module. With a `target`, also what the target cannot do as the program asks. `declined`: why a library does not compute operators that it
+    was planned for, which is found out when it is loaded."""
     archs = declared_archs(module)
     out: list[Entry] = []
     for p in module.pipelines:
         out += [*_placed(p.device, f"'@{p.name}'", target, archs), *_nodes(p.nodes, target, archs)]
     for o in module.operators:
         out += _nodes(o.graph.nodes, target, archs) if o.graph is not None else ()
-    return (*out, *_products(module, target))
+    return (*out, *_products(module, target, declined or {}))
 
 
-def _products(module: Module, target: str | None) -> Iterator[Entry]:
+def _products(module: Module, target: str | None, declined: Mapping[str, str]) -> Iterator[Entry]:
     """Which kernels compute products of matrices on a GPU, and why."""
     from pipelink_ir.passes.scheduling.told import of_products
-    for n, (kind, text) in of_products(module, target):
+    for n, (kind, text) in of_products(module, target, declined):
         made = ", ".join(f"'%{r.name}'" for r in n.results)
         yield Entry(kind, f"{made} = '@{n.op}'", text, "", n.loc or n.op_span)
 

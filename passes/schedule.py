@@ -11,6 +11,7 @@ After:     schedule { target = cuda, derived = [], %m { place = shared }, %e { p
 A place is `inline` (evaluated where it is read; `register` is another word for it), `shared` (so, once for all threads of a block; `at` a result: the tile of
 it that a block computes, and its rims, for stencils), `row` (a row at a time, `at` a loop of its reader) or `buffer` (as a whole in memory). `beside = %a`
 computes a definition in the kernel of `%a`, `beside = none` in one of its own.
+Where `compile { library = … }` lists a library, `kernel` is who computes the operator: the library, with what its `epilogue` takes in, or `generated`.
 A schedule that was found by measuring (`tuned` names the files, `docs/tuning.md`) goes before the heuristics and behind what is written.
 `map` is the kind of the kernels that compute a stored definition, a list if they differ: `grid`, `block(n)` with the axes that have a block each, and the
 kinds of `scheduling/kernels.py`. What is written stays and is followed; a backend completes what is missing by the same rules. None of it changes a result.
@@ -25,9 +26,11 @@ from dataclasses import dataclass, replace
 
 from pipelink_ir.ir.diagnostics import Report, UsageError
 from pipelink_ir.ir.nodes import Module, Node, Operator, Pipeline
+from pipelink_ir.ir.targets import parse_arch
 from pipelink_ir.ir.walk import deep
 from pipelink_ir.passes.manager import register_pass
 from pipelink_ir.passes.scheduling.asked import TARGETS, section_of
+from pipelink_ir.passes.scheduling.libraries import check, choose, decided
 from pipelink_ir.passes.scheduling.printed import Scheduled, scheduled
 from pipelink_ir.passes.scheduling.tuning import Tuning
 
@@ -44,6 +47,8 @@ class Options:
     """Such files that many programs share."""
     arch: str = ""
     """What tuned schedules have to be for: `sm_90a`, `cpu`, `cuda-emulated`."""
+    missing: tuple[str, ...] = ()
+    """Libraries that are not installed where the program is to run."""
 
 
 @register_pass("schedule", "the place of every definition, what runs side by side, the kind of every kernel", Options, typed=True)
@@ -55,6 +60,7 @@ def schedule(module: Module, options: Options, report: Report) -> Module:
     with deep():
         done = {o.name: tuning.scheduled(o) if tuning is not None else scheduled(o, options.device)
                 for o in module.operators if o.compute is not None and o.kernel is None}
+        libraries = _libraries(done, options, report) if options.device == "cuda" else {}
     for s in done.values():
         _report(s, options.device, report)
     said = {name: _declined(s) for name, s in done.items() if any(o.declined for o in s.objections)}
@@ -62,9 +68,23 @@ def schedule(module: Module, options: Options, report: Report) -> Module:
     if tuning is not None:
         said = {**said, **{name: f"{said[name]}; {text}" if name in said else text for name, text in tuning.told.items()}}
         more = tuning.unused()
+    said = {**said, **{name: f"{text}; {said[name]}" if name in said else text for name, text in libraries.items()}}
     items = tuple(done[i.name].op if isinstance(i, Operator) and i.name in done else _noted(i, said, more) if isinstance(i, Pipeline) else i
                   for i in module.items)
     return module if all(a is b for a, b in zip(items, module.items, strict=True)) else replace(module, items=items)
+
+
+def _libraries(done: dict[str, Scheduled], options: Options, report: Report) -> dict[str, str]:
+    """Who computes operators whose contracts list libraries, put into `done`; why that is no library."""
+    told = {}
+    for name, s in done.items():
+        choice = choose(s.op, parse_arch(options.arch), options.missing)
+        check(s.op, choice, report)
+        if choice is not None:
+            done[name] = replace(s, op=decided(s.op, choice))
+            if choice.product is None:
+                told[name] = f"declined: {choice.why}"
+    return told
 
 
 def _report(s: Scheduled, device: str, report: Report) -> None:

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelink_ir.backends.cuda.driver import LAUNCH, RECORD, WAIT, Commands
+from pipelink_ir.backends.cuda.driver import FOREIGN, LAUNCH, RECORD, WAIT, Commands
 from pipelink_ir.ir.diagnostics import internal_error
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """One launch: the number of its command, the words of that, and the numbers of the commands of launches that come before it."""
+    """One launch, or a call of a library: the number of its command, the words of that, and the numbers of the commands of launches that come before it."""
 
     command: int
     words: tuple[int, ...]
     after: tuple[int, ...]
+    foreign: bool = False
 
 
 def captured(commands: Commands) -> list[Captured]:
@@ -27,9 +28,9 @@ def captured(commands: Commands) -> list[Captured]:
     out: list[Captured] = []
     for n in range(len(commands)):
         kind, *rest = commands[n]
-        if kind == LAUNCH:
-            stream = rest[8]
-            out.append(Captured(n, tuple(rest), streams.get(stream, ())))
+        if kind in (LAUNCH, FOREIGN):
+            stream = rest[8] if kind == LAUNCH else rest[2]
+            out.append(Captured(n, tuple(rest), streams.get(stream, ()), kind == FOREIGN))
             streams[stream] = (n,)
         elif kind == RECORD:
             events[rest[0]] = streams.get(rest[1], ())

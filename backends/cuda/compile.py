@@ -22,6 +22,7 @@ from pipelink_ir.ir.diagnostics import ProgramError, UsageError, internal_error
 from pipelink_ir.ir.nodes import Module, Node, Operator, Pipeline
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.aliasing.layout import overwritten
+from pipelink_ir.passes.scheduling.library import LibraryProduct
 
 GROUP = 4
 """Kernels that are compiled as one text: enough to share its cost, few enough that several threads have work."""
@@ -39,14 +40,19 @@ class OperatorCode:
     kernels: tuple[KernelCode, ...]
     unit: int
     user: UserKernel | None = None
+    library: LibraryProduct | None = None
+    """What a library computes instead."""
 
 
 class PipelineCode:
     """What a pipeline calls, for one architecture. Nothing is compiled before it is asked for; with `ahead` each text is as soon as it is there: other threads
     compile while this one writes the next."""
 
-    def __init__(self, pipeline: Pipeline, operators: Sequence[Operator], arch: Arch, alone: bool = False, ahead: bool = False) -> None:
+    def __init__(self, pipeline: Pipeline, operators: Sequence[Operator], arch: Arch, alone: bool = False, ahead: bool = False,
+                 products: Mapping[str, LibraryProduct] | None = None) -> None:
+        """`products` are the operators that a library computes."""
         self.pipeline, self.arch = pipeline, arch
+        self.products = {op.name: (op, products[op.name]) for op in operators if op.name in products} if products else {}
         self._over = overwritten(pipeline)
         self.users: dict[str, UserKernel] = {}
         self._groups: list[list[Lowered]] = []
@@ -56,7 +62,7 @@ class PipelineCode:
         for op in operators:
             if op.kernel is not None and op.kernel.language == "cuda" and not alone:
                 self.users[op.name] = user_kernel(op)
-            else:
+            elif not products or op.name not in products:
                 own.append(op)
         with ThreadPoolExecutor(max(1, environment.num_threads()), thread_name_prefix="nvrtc") as pool:
             for group in _groups((lowered(op, arch), op) for op in own):
@@ -83,6 +89,7 @@ class PipelineCode:
     def operators(self) -> dict[str, OperatorCode]:
         """Every operator by name."""
         out = {name: OperatorCode(user.op, None, (), -1, user) for name, user in self.users.items()}
+        out |= {op.name: OperatorCode(op, None, (), -1, None, product) for op, product in self.products.values()}
         for number, (group, unit) in enumerate(zip(self._groups, self.units, strict=True)):
             for (program, op), kernels in zip(group, unit.programs, strict=True):
                 out[op.name] = OperatorCode(op, program, kernels, number)
@@ -180,15 +187,15 @@ def lowered(op: Operator, arch: Arch | None = None) -> Program:
     return build_gpu(typed_operator(replace(op, params=params) if names else op), arch)
 
 
-def compile_pipeline(module: Module, pipeline_name: str, arch: Arch, ahead: bool = False) -> PipelineCode:
-    """What a pipeline calls; with `ahead` its texts are compiled as they come. The module has been through `resolve`, `infer-types`, `flatten` and
-    `simplify`."""
+def compile_pipeline(module: Module, pipeline_name: str, arch: Arch, ahead: bool = False, products: Mapping[str, LibraryProduct] | None = None) -> PipelineCode:
+    """What a pipeline calls; with `ahead` its texts are compiled as they come. `products` are the operators that a library computes. The module has been
+    through `resolve`, `infer-types`, `flatten` and `simplify`."""
     pipeline = next((p for p in module.pipelines if p.name == pipeline_name), None)
     if pipeline is None:
         internal_error(f"the module has no pipeline '@{pipeline_name}'")
     operators = {o.name: o for o in module.operators}
     called = dict.fromkeys(node.op for node in pipeline.nodes if isinstance(node, Node))
-    return PipelineCode(pipeline, [operators[name] for name in called], arch, ahead=ahead)
+    return PipelineCode(pipeline, [operators[name] for name in called], arch, ahead=ahead, products=products)
 
 
 def compile_units(units: Sequence[UnitCode], arch: Arch, wide: bool = False, quick: bool = False) -> list[nvrtc.Binary]:

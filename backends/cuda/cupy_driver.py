@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pipelink_ir.backends.cuda import launcher
+from pipelink_ir.backends.cuda.cublaslt import FAILED, status_name
 from pipelink_ir.backends.cuda.cupy_graph import CupyGraph
 from pipelink_ir.backends.cuda.driver import FATAL, LEGACY, Commands, DeviceError, DeviceFacts, Function, OutOfDeviceMemory, pick, quietly
 from pipelink_ir.backends.cuda.nvrtc import INSTALL
@@ -140,6 +141,8 @@ class CupyDriver:
 
     def error(self, code: int, what: str, command: int = -1, inner: bool = False) -> DeviceError:
         """The exception of an error code."""
+        if code & FAILED:
+            return DeviceError("cuBLASLt", status_name(code & ~FAILED), False, command, inner)
         name = self.error_name(code)
         if code == OUT_OF_MEMORY:
             return OutOfDeviceMemory(0, "the device", name)

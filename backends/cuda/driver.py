@@ -54,7 +54,7 @@ FATAL = frozenset((
 
 # ------------------------------------------------------------------------------------------------------------------------- commands
 
-LAUNCH, WAIT, RECORD, COPY, FILL, CALL, REPLAY, REPOINT = range(8)
+LAUNCH, WAIT, RECORD, COPY, FILL, CALL, REPLAY, REPOINT, FOREIGN = range(9)
 """Kinds of commands, and the words that follow the kind:
 
     LAUNCH   function, grid x y z, block x y z, bytes of shared memory, stream, address of the addresses of the arguments
@@ -65,6 +65,7 @@ LAUNCH, WAIT, RECORD, COPY, FILL, CALL, REPLAY, REPOINT = range(8)
     CALL     address of other commands, their number
     REPLAY   executable graph, stream
     REPOINT  executable graph, node, address of the node's new parameters
+    FOREIGN  function, argument, stream: `int function(argument, stream)` of native code, which puts work of a library on the stream
 """
 
 WORDS = 12
@@ -168,14 +169,14 @@ class Launch:
 
 
 class Graph(Protocol):
-    """Commands captured once: launches of kernels and what orders them. `executable` is what `REPLAY` names, `nodes` are the nodes of the launches by the
-    number of their command."""
+    """Commands captured once: launches of kernels, calls of libraries, and what orders them. `executable` is what `REPLAY` names, `nodes` are their nodes by
+    the number of their command."""
 
     executable: int
     nodes: dict[int, int]
 
-    def parameters(self, command: int) -> int:
-        """The address of the parameters with which `REPOINT` gives a node its present arguments."""
+    def retold(self, command: int) -> tuple[int, ...]:
+        """The command that gives a node its present arguments."""
         ...
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from pipelink_ir.backends.cuda.driver import FORKED, RECORD, Commands, DeviceErr
 from pipelink_ir.backends.cuda.failures import found_by_kernels, node_of, out_of_memory, refused
 from pipelink_ir.backends.cuda.graphs import Graphs
 from pipelink_ir.backends.cuda.lanes import Instance, Lane
+from pipelink_ir.backends.cuda.library_call import Unfit, found, refuse
 from pipelink_ir.backends.cuda.loaded import Kernels, LoadedOperator
 from pipelink_ir.backends.cuda.opened import driver
 from pipelink_ir.backends.cuda.order import Order
@@ -26,12 +27,13 @@ from pipelink_ir.backends.cuda.run import Given, Run, size_of
 from pipelink_ir.backends.cuda.spares import SPARED
 from pipelink_ir.backends.planning import Planner, Step, memory_statistics
 from pipelink_ir.backends.scalars import Number
-from pipelink_ir.ir.diagnostics import UsageError
+from pipelink_ir.ir.diagnostics import ExecutionError, Report, UsageError
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Module, Node
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.aliasing.layout import Layout
 from pipelink_ir.passes.aliasing.report import Memory
+from pipelink_ir.passes.scheduling.libraries import GENERATED, listed
 
 RECIPES = 64
 """Recipes kept for different shapes."""
@@ -60,8 +62,9 @@ def load(module: Module, pipeline_name: str, options: Mapping[str, Any] | None =
     options = options or {}
     chosen = options.get("driver") or driver()
     device = pick(int(options.get("device") or 0), chosen.devices())
-    code = compile_pipeline(module, pipeline_name, arch_of(module, chosen.facts(device).sm), ahead=True)
-    return CudaExecutable(code, chosen, device, options.get("graphs"))
+    libraries = found(module.operators)
+    code = compile_pipeline(module, pipeline_name, arch_of(module, chosen.facts(device).sm), ahead=True, products=libraries.products)
+    return CudaExecutable(code, chosen, device, options.get("graphs"), libraries.declined)
 
 
 OWN = frozenset((90,))
@@ -109,7 +112,9 @@ class Pending:
 class CudaExecutable:
     """A loaded pipeline. Calls may come from several threads at once."""
 
-    def __init__(self, code: PipelineCode, driver: Driver, device: int, graphs: int | None = None) -> None:
+    def __init__(self, code: PipelineCode, driver: Driver, device: int, graphs: int | None = None, declined: Mapping[str, str] | None = None) -> None:
+        """`declined`: why a library does not compute operators that it was to compute."""
+        self.declined = declined or {}
         self.code, self.driver, self.device, self.pipeline = code, driver, device, code.pipeline
         self.kernels = Kernels(driver, device, code)
         self.order = Order.of(code.pipeline)
@@ -275,7 +280,7 @@ class CudaExecutable:
 
     def _check(self, run: Run) -> None:
         words = run.statuses()
-        fault = found_by_kernels(self.pipeline, self.kernels, run.recipe, words) if any(words) else None
+        fault = found_by_kernels(self.pipeline, run.recipe, words) if any(words) else None
         if fault is not None:
             raise fault
 
@@ -344,21 +349,35 @@ class CudaExecutable:
     # ------------------------------------------------------------------------------------------------------------------- recipes
 
     def _make(self, shapes: tuple[tuple[int, ...], ...]) -> Recipe:
-        operators = self.kernels.operators
-        planner = Planner(self.pipeline, operators, self._layout)
-        plan = planner.run(shapes)
-        recipe = RecipeMaker(self.kernels, plan, self.order, lambda step: self._attributes(planner, step)).run()
+        operators = dict(self.kernels.operators)
+        while True:
+            planner = Planner(self.pipeline, operators, self._layout)
+            plan = planner.run(shapes)
+            try:
+                recipe = RecipeMaker(self.kernels, operators, plan, self.order, lambda step, planner=planner: self._attributes(planner, step)).run()  # type: ignore[misc]
+                break
+            except Unfit as unfit:
+                operators[unfit.op] = self._instead(unfit)
         recipe.inputs = tuple(size_of(s, d) for s, d in zip(shapes, self._dtypes, strict=True))
         with self._lock:
             while len(self._recipes) >= RECIPES:
                 del self._recipes[next(iter(self._recipes))]
             return self._recipes.setdefault(shapes, recipe)
 
+    def _instead(self, unfit: Unfit) -> LoadedOperator:
+        """What computes an operator for sizes for which the library does not."""
+        op = self.kernels.operators[unfit.op].op
+        if GENERATED not in listed(op):
+            report = Report()
+            refuse(op, f"cuBLASLt does not compute it for these sizes: {unfit.why}", "call it with others", report)
+            raise ExecutionError(report.diagnostics)
+        return self.kernels.own(unfit.op)
+
     def _attributes(self, planner: Planner[LoadedOperator], step: Step) -> Mapping[str, Number]:
         """The values of an operator's scalar attributes at a node, for the sizes of a user's launch."""
         node = self.pipeline.nodes[step.node]
         assert isinstance(node, Node)
-        return planner.attribute_values(self.kernels.operators[step.op], node, step.sizes)
+        return planner.attribute_values(planner.units[step.op], node, step.sizes)
 
     def arena(self, shapes: tuple[tuple[int, ...], ...]) -> tuple[int, int]:
         """How large an arena has to be for calls with these shapes, and what it has to begin at a multiple of."""

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from pipelink_ir.backends.cuda import prelude
 from pipelink_ir.backends.cuda.driver import DeviceError, Driver, OutOfDeviceMemory
-from pipelink_ir.backends.cuda.loaded import Kernels
 from pipelink_ir.backends.cuda.recipe import Recipe
 from pipelink_ir.backends.planning import Plan
 from pipelink_ir.ir.diagnostics import ExecutionError, Note, Report
@@ -40,7 +39,7 @@ def refused(pipeline: Pipeline, node: Node | None, error: DeviceError) -> Execut
     return ExecutionError(report.diagnostics)
 
 
-def found_by_kernels(pipeline: Pipeline, kernels: Kernels, recipe: Recipe, words: Sequence[int]) -> Exception | None:
+def found_by_kernels(pipeline: Pipeline, recipe: Recipe, words: Sequence[int]) -> Exception | None:
     """What the kernels that check have found: the first of them in the order of the program. `words` are their statuses."""
     size = prelude.STATUS_WORDS
     for number, at in enumerate(recipe.checked):
@@ -52,7 +51,7 @@ def found_by_kernels(pipeline: Pipeline, kernels: Kernels, recipe: Recipe, words
             node = pipeline.nodes[step.node]
             assert isinstance(node, Node)
             return refused(pipeline, node, DeviceError("the memory that kernels may take while they run (cudaLimitMallocHeapSize) is used up"))
-        found = kernels.operators[step.op].program.sites[site]
+        found = recipe.operators[step.op].program.sites[site]
         report = Report()
         report.error("execution", found.span, found.message.format(*values))
         return ExecutionError(report.diagnostics)

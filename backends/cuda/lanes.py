@@ -10,7 +10,8 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from pipelink_ir.backends.cuda.driver import CALL, LAUNCH, LEGACY, RECORD, REPLAY, REPOINT, WAIT, Commands, DeviceError, Driver, Graph, quietly, usable
+from pipelink_ir.backends.cuda.cublaslt import Call
+from pipelink_ir.backends.cuda.driver import CALL, FOREIGN, LAUNCH, LEGACY, RECORD, REPLAY, WAIT, Commands, DeviceError, Driver, Graph, quietly, usable
 from pipelink_ir.backends.cuda.recipe import Recipe
 from pipelink_ir.backends.cuda.spares import Spares
 
@@ -98,6 +99,8 @@ class Instance:
         """The step of the plan that a command of the body launches."""
         self.users: dict[int, list[int]] = {}
         self.dirty: set[int] = set()
+        self.calls: list[Call] = []
+        """Calls of libraries."""
         self.graph: Graph | None = None
         self.base = 0
         self._fixed: Any = None
@@ -135,6 +138,13 @@ class Instance:
                     self._arguments[at + n] = word_at + 8 * word
                     self.users.setdefault(word, []).append(number)
                 launch = issued.launch
+                if issued.product is not None:
+                    call = issued.product.call([word_at + 8 * word for word in issued.arguments])
+                    self.calls.append(call)
+                    self.body.add(FOREIGN, call.function, call.argument, issued.stream)
+                    self.steps[number] = issued.step
+                    continue
+                assert launch is not None
                 self.body.add(LAUNCH, launch.function.handle, *launch.grid, *launch.block, launch.shared, issued.stream, pointer_at + 8 * at)
                 self.steps[number] = issued.step
                 at += len(issued.arguments)
@@ -199,7 +209,7 @@ class Instance:
 
     def run_again(self, stream: int) -> bool:
         """Issue a run that is nothing but its kernels, behind the last run of the lane, which was on this stream; whether arguments had changed."""
-        lane, graph, device = self.lane, self.graph, self.lane.device
+        lane, graph, device = self.lane, self.usable, self.lane.device
         if stream == LEGACY:
             lane.owned.late = True
             if graph is None or self.dirty or not lane.driver.replay(device, graph, stream):
@@ -208,12 +218,13 @@ class Instance:
             lane.driver.issue(device, self._again_commands(True), lane.table(stream))
         if not self.dirty:
             return False
-        self.dirty.clear()
+        if graph is not None or self.graph is None:
+            self.dirty.clear()
         return True
 
     def _again_commands(self, ordered: bool) -> Commands:
         """The commands: a replay, with the arguments that have changed told to the graph first, or the kernels; `ordered`: with the event of the lane."""
-        graph, lane = self.graph, self.lane
+        graph, lane = self.usable, self.lane
         if self._again_by is not graph:
             self._again_by = graph
             self._again.clear()
@@ -223,15 +234,23 @@ class Instance:
         if found is None:
             if len(self._again) >= KEPT:
                 self._again.clear()
-            told = [(REPOINT, graph.executable, graph.nodes[c], graph.parameters(c)) for c in changed[1:]] if graph is not None else []
+            told = [graph.retold(c) for c in changed[1:]] if graph is not None else []
             kernels = (CALL, self.body.address, len(self.body)) if graph is None else (REPLAY, graph.executable, 0)
             commands = [*told, kernels]
             found = self._again[changed] = Commands([(WAIT, 0, lane.done), *commands, (RECORD, lane.done, 0)] if ordered else commands)
         return found
 
+    @property
+    def usable(self) -> Graph | None:
+        """The graph, if it can run with the present arguments: a library runs another kernel where arrays begin elsewhere than those of most calls, and a graph
+        is of one kernel."""
+        return self.graph if not self.calls or all(c.fits() for c in self.calls) else None
+
     def close(self) -> None:
         """Give back what belongs to this recipe alone."""
         self.drop_graph()
+        while self.calls:
+            quietly(self.calls.pop().close)
         if self.fixed_at:
             self.lane.free(self.fixed_at)
             self.fixed_at = 0

@@ -13,7 +13,7 @@ import ctypes
 from functools import cache
 from typing import Any
 
-from pipelink_ir.backends.cuda.driver import CALL, COPY, FILL, LAUNCH, RECORD, REPLAY, REPOINT, WAIT, WORDS
+from pipelink_ir.backends.cuda.driver import CALL, COPY, FILL, FOREIGN, LAUNCH, RECORD, REPLAY, REPOINT, WAIT, WORDS
 
 FUNCTIONS = ("cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuLaunchKernel", "cuStreamWaitEvent", "cuEventRecord", "cuMemcpyAsync", "cuMemsetD8Async",
              "cuGraphLaunch", "cuGraphExecKernelNodeSetParams_v2")
@@ -78,7 +78,8 @@ def walk_text() -> str:
                  "i64 %f1, i8 %f.b, i64 %f3, ptr %f.s")
     replay = _case("g", "cuGraphLaunch", _word("g", 1, "ptr") + _stream("g", 2), "ptr %g1, ptr %g.s")
     repoint = _case("p", "cuGraphExecKernelNodeSetParams_v2", "".join(_word("p", n, "ptr") for n in (1, 2, 3)), "ptr %p1, ptr %p2, ptr %p3")
-    cases = {LAUNCH: "l", WAIT: "w", RECORD: "e", COPY: "m", FILL: "f", CALL: "inner", REPLAY: "g", REPOINT: "p"}
+    foreign = f"x:\n{_word('x', 1, 'ptr')}{_word('x', 2, 'ptr')}{_stream('x', 3)}  %x.r = call i32 %x1(ptr %x2, ptr %x.s)\n  br label %next\n"
+    cases = {LAUNCH: "l", WAIT: "w", RECORD: "e", COPY: "m", FILL: "f", CALL: "inner", REPLAY: "g", REPOINT: "p", FOREIGN: "x"}
     table = " ".join(f"i64 {kind}, label %{block}" for kind, block in cases.items())
     answers = ", ".join(f"[ %{block}.r, %{block} ]" for block in cases.values() if block != "inner")
     return f"""
@@ -94,7 +95,7 @@ step:
   %c = getelementptr inbounds i64, ptr %commands, i64 %at
   %kind = load i64, ptr %c
   switch i64 %kind, label %unknown [ {table} ]
-{launch}{wait}{record}{copy}{fill}{replay}{repoint}
+{launch}{wait}{record}{copy}{fill}{replay}{repoint}{foreign}
 inner:
 {_word("i", 1, "ptr")}{_word("i", 2)}
   %inner.r = call i64 @walk(ptr %i1, i64 %i2, ptr %streams, ptr %table)

@@ -6,11 +6,13 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pipelink_ir.backends.cuda import nvrtc
+from pipelink_ir.backends.cuda import cublaslt, nvrtc
 from pipelink_ir.backends.cuda.compile import OperatorCode, PipelineCode
+from pipelink_ir.backends.cuda.cublaslt import Chosen, Problem
 from pipelink_ir.backends.cuda.driver import DeviceFacts, Driver, Function, Launch, quietly
 from pipelink_ir.backends.cuda.emit import KernelCode
 from pipelink_ir.backends.cuda.geometry import MAX_THREADS_IN_GRID, Geometry, geometry
+from pipelink_ir.backends.cuda.library_call import Unfit
 from pipelink_ir.backends.cuda.user_launch import user_program
 from pipelink_ir.backends.loops.form import Program
 from pipelink_ir.ir.diagnostics import internal_error
@@ -55,6 +57,9 @@ class Kernels:
         self._functions: dict[tuple[str, int, bool], Function] = {}
         self._shared: dict[int, int] = {}
         self._occupancy: dict[tuple[int, int, int], int] = {}
+        self._products: dict[Problem, Chosen] = {}
+        self._late: dict[str, PipelineCode] = {}
+        self._own: dict[str, LoadedOperator] = {}
         self._lock = threading.RLock()
         weakref.finalize(self, _unload, driver, device, self._modules).atexit = False
         self._load(False)
@@ -72,18 +77,52 @@ class Kernels:
                 self._modules["", wide] = [self.driver.load(self.device, b.image) for b in binaries]
             return self._modules["", wide]
 
+    def product(self, op: str, problem: Problem) -> Chosen:
+        """What a library does for a product; `Unfit` if it has nothing for it."""
+        with self._lock:
+            if problem.terms == 0:
+                raise Unfit(op, "it takes no sums of no terms")
+            if problem not in self._products:
+                with self.driver.on(self.device):
+                    self._products[problem] = cublaslt.opened().choose(self.device, problem)
+            if not self._products[problem].able:
+                raise Unfit(op, f"it has no kernel for {problem.rows} rows, {problem.columns} columns and {problem.terms} terms")
+            return self._products[problem]
+
+    def own(self, op: str) -> LoadedOperator:
+        """An operator by the compiler's own code, where a library does not compute it for all sizes: compiled when it is first needed."""
+        with self._lock:
+            if op not in self._own:
+                self._late[op] = PipelineCode(self.code.pipeline, [self.operators[op].op], self.code.arch)
+                self._own[op] = LoadedOperator.of(self._late[op].operators[op])
+            return self._own[op]
+
+    def _loaded_late(self, op: str, wide: bool) -> list[int]:
+        with self._lock:
+            if (op, wide) not in self._modules:
+                binaries = self._late[op].binaries(wide)
+                self.binaries += binaries
+                self._modules[op, wide] = [self.driver.load(self.device, b.image) for b in binaries]
+            return self._modules[op, wide]
+
     def function(self, op: str, kernel: int, wide: bool = False) -> Function:
         """A kernel of an operator."""
         key = (op, kernel, wide)
         found = self._functions.get(key)
         if found is None:
-            code = self.operators[op].code
-            if code.user is not None:
+            code = self._code(op)
+            if op in self._late:
+                module, name = self._loaded_late(op, wide)[code.unit], code.kernels[kernel].symbol
+            elif code.user is not None:
                 module, name = self._modules[op, False][0], code.user.entry
             else:
                 module, name = self._load(wide)[code.unit], code.kernels[kernel].symbol
             found = self._functions[key] = self.driver.function(self.device, module, name)
         return found
+
+    def _code(self, op: str) -> OperatorCode:
+        """What is compiled of an operator."""
+        return (self._own.get(op) or self.operators[op]).code
 
     def occupancy(self, function: Function, threads: int, shared: int) -> int:
         """How many blocks of this kind a processor runs at once; at least 1."""
@@ -100,7 +139,7 @@ class Kernels:
 
     def launch(self, op: str, kernel: int, sizes: Mapping[str, int]) -> Launch | None:
         """How an emitted kernel is launched for given sizes; None where there is nothing to do."""
-        code = self.operators[op].code.kernels[kernel]
+        code = self._code(op).kernels[kernel]
         shape = geometry(code, sizes)
         if shape.turns == 0:
             return None

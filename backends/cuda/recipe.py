@@ -16,9 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelink_ir.backends.cuda import prelude
+from pipelink_ir.backends.cuda.cublaslt import Chosen
 from pipelink_ir.backends.cuda.driver import Launch
 from pipelink_ir.backends.cuda.emit import KernelCode
-from pipelink_ir.backends.cuda.loaded import Kernels
+from pipelink_ir.backends.cuda.library_call import problem_of
+from pipelink_ir.backends.cuda.loaded import Kernels, LoadedOperator
 from pipelink_ir.backends.cuda.order import Order
 from pipelink_ir.backends.cuda.user_launch import pack_params, user_launch
 from pipelink_ir.backends.loops.form import Buffer, evaluate
@@ -26,6 +28,7 @@ from pipelink_ir.backends.planning import Patch, Plan, Step
 from pipelink_ir.backends.scalars import Number
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import DType
+from pipelink_ir.passes.scheduling.library import LibraryProduct
 
 ALIGN = 256
 """What begins in the arena begins at a multiple of this."""
@@ -35,12 +38,13 @@ STATUS_BYTES = 8 * prelude.STATUS_WORDS
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """One launch among the commands: the step of the plan, its words by place, its stream."""
+    """One launch among the commands, or one call of a library (`product`): the step of the plan, its words by place, its stream."""
 
-    launch: Launch
+    launch: Launch | None
     step: int
     arguments: tuple[int, ...]
     stream: int
+    product: Chosen | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +84,17 @@ class Recipe:
     """Whether a run is its kernels alone: nothing is checked, copied, or put into the fixed block."""
     refused: str | None = None
     """Why there is no graph of it, if one was tried."""
+    operators: Mapping[str, LoadedOperator] = field(default_factory=dict)
+    """Those that the steps of the plan speak of."""
 
 
 class RecipeMaker:
-    """Makes the recipe of one plan. `elements` tells how many elements a buffer has."""
+    """Makes the recipe of one plan. `Unfit` names an operator that a library does not compute for these sizes."""
 
-    def __init__(self, kernels: Kernels, plan: Plan, order: Order, attributes: Callable[[Step], Mapping[str, Number]]) -> None:
-        self.kernels, self.plan, self.order, self.attributes = kernels, plan, order, attributes
-        self.out = Recipe(plan, list(plan.words), streams=order.streams, events=order.events)
+    def __init__(self, kernels: Kernels, operators: Mapping[str, LoadedOperator], plan: Plan, order: Order,
+                 attributes: Callable[[Step], Mapping[str, Number]]) -> None:
+        self.kernels, self.operators, self.plan, self.order, self.attributes = kernels, operators, plan, order, attributes
+        self.out = Recipe(plan, list(plan.words), streams=order.streams, events=order.events, operators=operators)
         self.patch_of = {p.word: p for p in plan.patches}
         self.scratch: dict[int, int] = {}
         self.in_scratch: list[tuple[int, int]] = []
@@ -128,8 +135,11 @@ class RecipeMaker:
     # ------------------------------------------------------------------------------------------------------------------------ steps
 
     def _step(self, number: int, step: Step) -> None:
-        operator = self.kernels.operators[step.op]
+        operator = self.operators[step.op]
         stream = self.order.stream(step.node)
+        if operator.code.library is not None:
+            self._product(number, step, stream, operator.code.library)
+            return
         if operator.code.user is not None:
             self._user(number, step, stream)
             return
@@ -198,8 +208,26 @@ class RecipeMaker:
         self.out.patches.append(Patch(word, "fixed", 0, begin))
         return word
 
+    def _product(self, number: int, step: Step, stream: int, product: LibraryProduct) -> None:
+        """A call of a library."""
+        program = self.operators[step.op].program
+        shapes = {b.name: shape_of(b, step.sizes) for b in program.kernels[0].buffers}
+        problem = problem_of(product, program, shapes, self.attributes(step))
+        if problem.rows * problem.columns * problem.batch == 0:
+            return
+        chosen = self.kernels.product(step.op, problem)
+        place = {b.name: step.frame + n for n, b in enumerate(program.kernels[0].buffers)}
+        space = self._word()
+        if chosen.workspace:
+            self.scratch[stream] = max(self.scratch.get(stream, 0), chosen.workspace)
+            self.in_scratch.append((space, stream))
+        arguments = [place[product.left.tensor], place[product.right.tensor], place[product.result], space]
+        arguments += [place[product.bias]] if product.bias is not None else []
+        self.out.order.append(("launch", len(self.out.issued), stream))
+        self.out.issued.append(Issued(None, number, tuple(arguments), stream, chosen))
+
     def _user(self, number: int, step: Step, stream: int) -> None:
-        operator = self.kernels.operators[step.op]
+        operator = self.operators[step.op]
         user, program = operator.code.user, operator.program
         assert user is not None
         buffers = program.kernels[0].buffers

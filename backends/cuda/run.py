@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pipelink_ir.backends.cuda import prelude
-from pipelink_ir.backends.cuda.driver import CALL, COPY, FILL, RECORD, REPLAY, REPOINT, WAIT
+from pipelink_ir.backends.cuda.driver import CALL, COPY, FILL, RECORD, REPLAY, WAIT
 from pipelink_ir.backends.cuda.lanes import Instance, Lane
 from pipelink_ir.backends.cuda.pinned import Block, PinnedPool
 from pipelink_ir.backends.cuda.recipe import ALIGN, STATUS_BYTES, Recipe
@@ -106,7 +106,7 @@ class Run:
         for n in range(first, first + len(given.others)):
             commands.add(WAIT, n, lane.done)
         lane.driver.issue(lane.device, commands, streams)
-        if instance.graph is not None:
+        if instance.usable is not None:
             instance.dirty.clear()
 
     def _places(self) -> tuple[dict[int, int], dict[int, int], int]:
@@ -168,13 +168,13 @@ class Run:
 
     def _kernels(self, instance: Instance) -> None:
         """The kernels: by the graph if there is one, with the arguments that have changed, else one by one."""
-        commands, graph = self.lane.commands, instance.graph
+        commands, graph = self.lane.commands, instance.usable
         if graph is None:
             if len(instance.body):
                 commands.add(CALL, instance.body.address, len(instance.body))
             return
         for command in sorted(instance.dirty):
-            commands.add(REPOINT, graph.executable, graph.nodes[command], graph.parameters(command))
+            commands.add(*graph.retold(command))
         commands.add(REPLAY, graph.executable, 0)
 
     def _bring(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:

@@ -1,11 +1,13 @@
-"""What the ledger says of products of matrices on a GPU: which kernel computes each and why, and which libraries are listed and not called."""
+"""What the ledger says of products of matrices on a GPU: which kernel computes each and why, and which libraries are listed and not called.
+
+Whether cuBLASLt computes one is decided by the pass `schedule` (`libraries.py`), which says at a node why it does not."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.nodes import Apply, Define, Module, Node, Operator, Reduce
-from pipelink_ir.ir.targets import Arch, parse_arch
+from pipelink_ir.ir.targets import CALLED, Arch, parse_arch
 from pipelink_ir.ir.walk import walk
 from pipelink_ir.passes.devices import declared_archs
 from pipelink_ir.passes.infer.operator import typed_operator
@@ -13,6 +15,7 @@ from pipelink_ir.passes.scheduling.attention import Attention, reasons
 from pipelink_ir.passes.scheduling.derivation import derivation
 from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
 from pipelink_ir.passes.scheduling.kernels import KernelPlan, kernels_of
+from pipelink_ir.passes.scheduling.libraries import told
 from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.streams import Streamed
 from pipelink_ir.passes.scheduling.tensor_cores import BYTES, HALVES, TensorCores, why_not
@@ -20,9 +23,12 @@ from pipelink_ir.passes.scheduling.tensor_cores import BYTES, HALVES, TensorCore
 Said = tuple[str, str]
 """A kind of entry, and its text."""
 
+PLAYED = "; on the processor the compiler's own kernels play it"
+"""Where there is no device."""
 
-def of_products(module: Module, target: str | None) -> Iterator[tuple[Node, Said]]:
-    """What is to be said of the nodes of all pipelines that run on a GPU."""
+
+def of_products(module: Module, target: str | None, declined: Mapping[str, str] | None = None) -> Iterator[tuple[Node, Said]]:
+    """What is to be said of the nodes of all pipelines that run on a GPU. `declined`: why a library does not compute operators that it was planned for."""
     arch = _arch(module, target)
     if arch is None:
         return
@@ -34,7 +40,11 @@ def of_products(module: Module, target: str | None) -> Iterator[tuple[Node, Said
             # Before sizes and types are inferred nothing is decided.
             if isinstance(node, Node) and node.types and op is not None:
                 if op.name not in said:
-                    said[op.name] = (*_libraries(op), *_kernels(op, arch))
+                    chosen, why = told(op), (declined or {}).get(op.name)
+                    library = [("other", f"{chosen.why}{PLAYED if target == 'cuda-emulated' else ''}")] if chosen is not None and why is None else []
+                    library += [("fallback", f"cuBLASLt does not compute it: {why}")] if why is not None else []
+                    own = chosen is None or why is not None or target == "cuda-emulated"
+                    said[op.name] = (*_libraries(op), *library, *(_kernels(op, arch) if own else ()))
                 yield from ((node, s) for s in said[op.name])
 
 
@@ -52,7 +62,8 @@ def _libraries(op: Operator) -> Iterator[Said]:
     listed = contracts.setting(op, "compile", "library")
     names = contracts.words(listed.setting.value) if listed is not None else []
     for name in names[:names.index("generated")] if "generated" in names else names:
-        yield "fallback", f"'{name}' is listed before the compiler's own code, which runs instead: this version calls no library"
+        if name not in CALLED:
+            yield "fallback", f"'{name}' is listed before what runs instead: this version calls {' and '.join(CALLED)} alone"
 
 
 def _kernels(op: Operator, arch: Arch) -> Iterator[Said]:

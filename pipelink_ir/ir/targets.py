@@ -16,6 +16,9 @@ LIBRARIES = {
 }
 """Libraries that `library` may name."""
 
+CALLED = ("cublaslt",)
+"""Those that are called."""
+
 SINCE = {"cusparselt": 80}
 """Libraries that older devices do not have, with the first architecture that does."""
 

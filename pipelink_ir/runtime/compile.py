@@ -16,7 +16,7 @@ from pipelink_ir.runtime.project import Project, find_project
 from pipelink_ir.runtime.results import Results
 from pipelink_ir.runtime.runnable import Artifacts, Runnable, Settings, load_module
 from pipelink_ir.runtime.sources import read_program
-from pipelink_ir.runtime.targets import Target, best_target, checked_for, completed, parse_target, placed_on
+from pipelink_ir.runtime.targets import Target, best_target, checked_for, completed, parse_target, placed_on, with_libraries
 from pipelink_ir.runtime.tuning.files import with_tuned
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def compile_module(module: Module, target: Target, pipeline: str | None = None, 
     module = with_attributes(module, name, attributes or {})
     require_values(module, name)
     report, typed = Report(), _Typed()
-    steps = completed(parse_passes(target.passes) if steps is None else steps, target)
+    steps = with_libraries(completed(parse_passes(target.passes) if steps is None else steps, target), target, module)
     module = run_passes(module, steps, report, [*hooks, typed])
     made = next(p for p in module.pipelines if p.name == name)
     compiled = Compiled(module, made, target, report.diagnostics, float64, pipeline_text(steps), typed.module, settings)

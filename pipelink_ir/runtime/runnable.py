@@ -133,7 +133,8 @@ class Runnable:
     @property
     def ledger(self) -> tuple[Entry, ...]:
         """What was inserted or declined when the program was compiled. What a call copies is told by `check(…).entries`."""
-        return ledger(self.module, self.target.name)
+        declined: Mapping[str, str] = getattr(self._executable, "declined", {})
+        return ledger(self.module, self.target.name, declined)
 
     @property
     def binder(self) -> Binder:

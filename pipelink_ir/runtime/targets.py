@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipelink_ir.ir.diagnostics import Diagnostic, ProgramError, UsageError, did_you_mean
 from pipelink_ir.ir.nodes import Module
 from pipelink_ir.ir.source import elsewhere
-from pipelink_ir.ir.targets import known_archs, parse_arch
+from pipelink_ir.ir.targets import CALLED, known_archs, parse_arch
 from pipelink_ir.passes.manager import Step, step
 
 if TYPE_CHECKING:
@@ -86,6 +86,19 @@ def placed_on(steps: Sequence[Step], target: Target, device_map: Sequence[str] =
             return s
         return Step(s.of, replace(s.options, target=s.options.target or target.name, map=tuple(device_map) or s.options.map))
     return tuple(map(one, steps))
+
+
+def with_libraries(steps: Sequence[Step], target: Target, module: Module) -> tuple[Step, ...]:
+    """The steps, for a device of this machine without the libraries that contracts list and that are not installed here."""
+    from importlib.util import find_spec
+
+    from pipelink_ir.ir.contracts import setting, words
+    if target.device is None:
+        return tuple(steps)
+    lists = (setting(o, "compile", "library") for o in module.operators)
+    names = {name for found in lists if found is not None for name in words(found.setting.value)}
+    missing = tuple(name for name in CALLED if name in names and find_spec("nvmath") is None)
+    return tuple(Step(s.of, replace(s.options, missing=missing)) if missing and s.name == "schedule" and not s.options.missing else s for s in steps)
 
 
 def completed(steps: Sequence[Step], target: Target) -> tuple[Step, ...]:

@@ -21,6 +21,7 @@ from pipelink_ir.backends.cuda.driver import (
     CALL,
     COPY,
     FILL,
+    FOREIGN,
     LAUNCH,
     RECORD,
     REPLAY,
@@ -94,15 +95,15 @@ class FakeGraph:
     def __init__(self, driver: FakeDriver, commands: Commands) -> None:
         self.driver = driver
         self.launches = captured(commands)
-        self.held = {c.command: driver.launch_of(list(c.words)) for c in self.launches}
+        self.held = {c.command: driver.called(list(c.words)) if c.foreign else driver.launch_of(list(c.words)) for c in self.launches}
         self.nodes = {c.command: 1000 * driver.handle() + c.command for c in self.launches}
         self.executable = driver.handle()
         self.closed = False
         self._struct = {c.command: ctypes.c_int64(c.command) for c in self.launches}
         driver.graphs[self.executable] = self
 
-    def parameters(self, command: int) -> int:
-        return ctypes.addressof(self._struct[command])
+    def retold(self, command: int) -> tuple[int, ...]:
+        return REPOINT, self.executable, self.nodes[command], ctypes.addressof(self._struct[command])
 
     def close(self) -> None:
         assert not self.closed
@@ -139,6 +140,8 @@ class FakeDriver:
         self.somebody_captures = False
         """Whether somebody captures a stream that is ordered with the legacy default one."""
         self.arity: dict[str, int] = {}
+        self.foreign: dict[int, Callable[[FakeDriver], Launch]] = {}
+        """By the argument of a call of a library: the launch that it is at this moment."""
         self._next = 0x1000
 
     def handle(self) -> int:
@@ -334,6 +337,10 @@ class FakeDriver:
         slots = [ctypes.addressof(held) + 8 * n for n in range(count)]
         return Launch(name, module, tuple(words[1:4]), tuple(words[4:7]), words[7], list(held), slots, held)
 
+    def called(self, words: list[int]) -> Launch:
+        """A call of a library, with copies of what it is called with."""
+        return self.foreign[words[1]](self)
+
     def run_kernel(self, launch: Launch, stream: int) -> None:
         self.log.append(("launch", launch.name, stream))
         for address, size, write in self.accesses(launch) if self.accesses else []:
@@ -362,6 +369,8 @@ class FakeDriver:
                 raise DeviceError(error.what, error.name, error.fatal, n, inner)
             if kind == LAUNCH:
                 self.run_kernel(self.launch_of(w), stream(w[8]))
+            elif kind == FOREIGN:
+                self.run_kernel(self.called(w), stream(w[2]))
             elif kind == WAIT:
                 self.wait_on(stream(w[0]), w[1])
             elif kind == RECORD:
@@ -380,8 +389,8 @@ class FakeDriver:
                 graph = self.graphs[w[0]]
                 command = ctypes.c_int64.from_address(w[2]).value
                 assert graph.nodes[command] == w[1]
-                words = next(c.words for c in graph.launches if c.command == command)
-                graph.held[command] = self.launch_of(list(words))
+                again = next(c for c in graph.launches if c.command == command)
+                graph.held[command] = self.called(list(again.words)) if again.foreign else self.launch_of(list(again.words))
                 self.log.append(("repoint", command))
             else:
                 raise Fault(f"an unknown command {kind}")

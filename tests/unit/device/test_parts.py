@@ -148,7 +148,8 @@ def test_a_graph_node_by_node() -> None:
     assert library.nodes[0][2] == {"func": 70, "grid": [1, 2, 3], "block": [4, 5, 6], "shared": 7, "values": [1, 2], "kern": None, "ctx": None, "extra": None}
     assert library.nodes[1][2]["values"] == [3, 4]
     words[2] = 33  # the parameters of a node point to the arguments of the moment
-    p = _Parameters.from_address(graph.parameters(3))
+    assert graph.retold(3)[:3] == (REPOINT, 0x20, 0x101)
+    p = _Parameters.from_address(graph.retold(3)[3])
     assert (p.func, ctypes.c_int64.from_address((ctypes.c_void_p * 2).from_address(p.arguments)[0]).value) == (71, 33)
     graph.close()
     assert library.destroyed == ["executable", "graph"]
