@@ -362,7 +362,9 @@ class Writer:
             self._shared(s, name, kind, size, constant)
             return False
         if constant is not None and constant * s.memory.bytes <= LOCAL_BYTES:
-            self.line(f"{kind} {name}[{max(1, constant)}];")
+            # What a thread keeps under conditions begins as something: else its registers are held from the beginning of the kernel on.
+            begins = " = {}" if self.uniform and self.kernel.team is not None else ""
+            self.line(f"{kind} {name}[{max(1, constant)}]{begins};")
             return False
         if size is not None:
             self.private.append(Space(s.name, s.memory.bytes, size))

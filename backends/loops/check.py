@@ -16,7 +16,7 @@ from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import BOOL, F32, F64, I32, I64, DType
 
 _TYPES = (BOOL, I32, I64, F32, F64)
-_TO_BOOL = frozenset(("==", "!=", "<", "<=", ">", ">=", "isnan", "isinf"))
+_TO_BOOL = frozenset(("==", "!=", "<", "<=", ">", ">=", "isnan", "isinf", "doubtful"))
 
 
 def check_program(program: form.Program) -> None:
@@ -183,5 +183,5 @@ class _Checker:
 
     def op(self, x: form.Op) -> None:
         types = {a.dtype for a in x.args}
-        self.need(x.fn in form.PRIMITIVES | form.SHORT and len(types) == 1, f"'{x.fn}' of {', '.join(map(str, sorted(t.name for t in types)))}")
+        self.need(x.fn in form.PRIMITIVES | form.SHORT | form.STEPS and len(types) == 1, f"'{x.fn}' of {', '.join(map(str, sorted(t.name for t in types)))}")
         self.need(x.dtype is (BOOL if x.fn in _TO_BOOL else x.args[0].dtype), f"'{x.fn}' gives {x.dtype}")

@@ -515,6 +515,10 @@ PRIMITIVES = frozenset(
 SHORT = frozenset(("gelu_f16", "gelu_bf16"))
 """Functions of f32 that only an emitter for a GPU knows: x times the normal distribution, within a sixteenth of a unit of the dtype that it is rounded to."""
 
+STEPS = frozenset(("inverse", "quotient", "doubtful"))
+"""Quotients of f32 by a number that many have in common, on a GPU alone: `inverse(d)` is 1 / d, or a NaN where d is very small or large; `quotient(x, d, inverse(d))`
+is x / d unless `doubtful(x, quotient, inverse)`, a bool."""
+
 
 def evaluate(expr: Expr, symbols: dict[str, int]) -> int:
     """The value of a size expression for given symbols, as Python integers (sizes do not wrap)."""

@@ -318,6 +318,22 @@ PL_DEVICE float div_by_positive(float x, float y) {
 }
 PL_DEVICE float div_by(float x, float y) { return y < 0.0f ? div_by_positive(-x, -y) : div_by_positive(x, y); }
 
+// Quotients by a number d that many have in common. With r = 1 / d rounded to nearest, x * r and one step by what is left over are x / d rounded to nearest
+// whatever the digits, as long as nothing on the way is below the normal numbers. The step is as above, for d > 0; a zero by d < 0 is in doubt instead.
+PL_DEVICE float inverse(float d) {
+  const float size = PL_MATH(fabsf)(d);
+  return size >= 7.8886090522101181e-31f && size <= 33554432.0f ? 1.0f / d : nan();  // 2 to the -100 and to the 25
+}
+PL_DEVICE float quotient(float x, float d, float r) {
+  const float near = x * r;
+  return fma(-fma(near, d, -x), r, near);
+}
+// Whether that may be another number: x is below 2 to the -100 and no zero, or something was not finite.
+PL_DEVICE bool doubtful(float x, float quotient, float r) {
+  const u32 negative = bits(r) >> 31;
+  return 2u * bits(x) - 1u + negative < 2u * 0x0d800000u - 1u || quotient != quotient;
+}
+
 // Off by at most 3 units, in two thirds of the instructions of CUDA's: x times a polynomial of its square near 0, else 1 - 2 to the minus polynomial
 // of |x|. Both are minimax fits (weighted least squares, Lawson) to the error in units of the result.
 PL_DEVICE float erf(float x) {

@@ -19,6 +19,7 @@ from pipelink_ir.backends.loops.gpu.attention import attention_body, plain_body
 from pipelink_ir.backends.loops.gpu.flowing import flowing_body
 from pipelink_ir.backends.loops.gpu.mma import mma_body
 from pipelink_ir.backends.loops.gpu.product import product_body
+from pipelink_ir.backends.loops.gpu.quotients import by_reciprocals
 from pipelink_ir.backends.loops.gpu.ranges import ranges_body
 from pipelink_ir.backends.loops.gpu.recur import gpu_recurrence
 from pipelink_ir.backends.loops.gpu.rows import block_body
@@ -159,7 +160,10 @@ class _GpuBuilder:
         """The finished kernel of what was written. `rare`: mostly there is nothing to do, which few blocks find out soonest."""
         op = self.op
         threads, team = lo.team_size or (threads, None)
-        body = tidy(tuple(lo.e.frames[0].stmts))
+        body = tuple(lo.e.frames[0].stmts)
+        if not op.exact and not op.fast_math:
+            body = by_reciprocals(body, [n for n, _ in scalars_of(op)], lo.e.fresh)
+        body = tidy(body)
         buffers = (*(buffer_of(t) for t in op.tensors.values() if t.name in lo.used), *lo.scratch)
         self.scratch += [b for b in lo.scratch if b not in self.scratch]
         self.kernels.append(form.Kernel(f"{op.op.name}.{name}", buffers, op.symbols, scalars_of(op), body, op.exact, op.fast_math, "gpu",

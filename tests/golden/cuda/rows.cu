@@ -24,7 +24,7 @@ layer_norm_softmax_relu6_n(const float* __restrict__ x, const float* __restrict_
     if (v_17) {
       const index_t v_23 = v_5 ? pl::quot(pl::thread(), 32) : 0;
       const index_t v_26 = v_23 + v_24 < v_20 ? v : 0;
-      float x_row[16];
+      float x_row[16] = {};
       const index_t i_12 = K * v_23 + v_33;
       {
         const index_t t = pl::thread();
@@ -168,10 +168,10 @@ layer_norm_softmax_relu6_y(float* __restrict__ y, const float* __restrict__ n, c
     const index_t v_31 = K * v_22;
     const index_t v_50 = pl::min(v_22 + v_7, v_18);
     if (v_15) {
-      float e_row[16];
+      float e_row[16] = {};
       const index_t v_21 = v_5 ? pl::quot(pl::thread(), 32) : 0;
       const index_t v_24 = v_21 + v_22 < v_18 ? v : 0;
-      float n_row[16];
+      float n_row[16] = {};
       const index_t i_12 = K * v_21 + v_31;
       {
         const index_t t = pl::thread();
@@ -230,6 +230,7 @@ layer_norm_softmax_relu6_y(float* __restrict__ y, const float* __restrict__ n, c
         }
       }
       sum = v_5 ? pl::lanes_sum(sum) : pl::block_sum(sum);
+      const float by = pl::inverse(sum);
       {
         const index_t t_3 = pl::thread();
         const index_t v_45 = v_5 ? pl::rest(t_3, 32) : t_3;
@@ -244,11 +245,21 @@ layer_norm_softmax_relu6_y(float* __restrict__ y, const float* __restrict__ n, c
           const index_t i_56 = i_49 + i_55;
           if (i_48 + i_49 < v_24) {
             float y_own[4];
+            bool doubt = false;
             PL_UNROLL
             for (index_t d_2 = 0; d_2 < 4; d_2++) {
               const float e = e_row[d_2 + i_51];
-              const float v_49 = e / sum;
+              const float v_49 = pl::quotient(e, sum, by);
+              doubt = doubt || pl::doubtful(e, v_49, by);
               y_own[d_2] = v_49;
+            }
+            if (doubt) {
+              PL_UNROLL
+              for (index_t d_2_1 = 0; d_2_1 < 4; d_2_1++) {
+                const float e_1 = e_row[d_2_1 + i_51];
+                const float v_49_1 = e_1 / sum;
+                y_own[d_2_1] = v_49_1;
+              }
             }
             pl::store_many<4>(&y[i_56], &y_own[0]);
           }

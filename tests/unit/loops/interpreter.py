@@ -162,7 +162,7 @@ class Machine:
         return self.op(x)
 
     def op(self, x: form.Op) -> Any:
-        assert x.fn in form.PRIMITIVES | form.SHORT, x.fn
+        assert x.fn in form.PRIMITIVES | form.SHORT | form.STEPS, x.fn
         args = [self.ev(a) for a in x.args]
         assert len({a.dtype for a in x.args}) == 1, x
         d = x.args[0].dtype
@@ -181,6 +181,13 @@ class Machine:
             if all(map(math.isfinite, args)):
                 exact = fractions.Fraction(float(args[0])) * fractions.Fraction(float(args[1])) + fractions.Fraction(float(args[2]))
                 return value_of(exact.numerator / exact.denominator, d)
+        if x.fn in form.STEPS:
+            # A quotient is in doubt where a step may be inexact, and the wrong number there.
+            if x.fn == "inverse":
+                return np.float32(1) / args[0] if 2.0 ** -100 <= abs(args[0]) <= 2.0 ** 25 else np.float32(np.nan)
+            if x.fn == "quotient":
+                return args[0] / args[1] if np.isfinite(args[2]) and (args[0] == 0 or abs(args[0]) >= 2.0 ** -100) else np.float32(np.nan)
+            return bool(np.isnan(args[1]))
         if x.fn in form.SHORT:
             half = FUNCTIONS["erf"].numpy(np, np.float64(args[0]) * 0.5 ** 0.5)
             return value_of(np.float64(args[0]) * (0.5 + 0.5 * half), d)
