@@ -1,0 +1,71 @@
+"""Attention on a device, by the copy engine and wgmma where it has them, and by mma.sync: against NumPy in f64. One program each serves several lengths."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipelink_ir as pl
+from tests.unit.cuda_emulated.test_attention import by_hand, close, program, qkv, sized
+
+pytestmark = pytest.mark.gpu
+Array = np.ndarray[Any, Any]
+
+
+def attend(p: pl.Compiled, **arrays: Array) -> Array:
+    return np.asarray(p(**arrays).o)
+
+
+def test_sizes_that_the_call_tells() -> None:
+    """Heads of any size: kernels for 64 and for 128, and those behind them for what is longer or begins where the copy engine cannot."""
+    text = program().replace("BxGx", "BxHx").replace("where H mod G == 0, H >= G, G >= 1, S >= 1, B >= 1", "")
+    p = pl.compile(text, target="cuda")
+    for sizes in ((2, 3, 3, 260, 387, 64, 64), (1, 3, 3, 131, 513, 96, 96), (1, 70, 70, 300, 300, 128, 128), (1, 1, 1, 3, 1, 128, 72), (1, 2, 2, 65, 140, 20, 20), (1, 1, 1, 70, 90, 200, 40)):
+        q, k, v = qkv(*sizes)
+        close(attend(p, q=q, k=k, v=v), by_hand(q, k, v))
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("f16", 64), ("bf16", 128)])
+def test_causal_with_heads_in_groups(dtype: str, size: int) -> None:
+    text = program("j < L where j <= i + (L - S)", head="h floordiv 2", dtype=dtype)
+    p = pl.compile(sized(text, B=2, H=6, G=3, D=size, E=size), target="cuda")
+    for s, n in ((300, 300), (65, 387), (1, 130)):
+        q, k, v = qkv(2, 6, 3, s, n, size, size, dtype)
+        hidden = n - s + s // 2 + 1
+        v[0, :, hidden:, 3] = np.inf
+        v[1, :, -1, 5] = np.nan
+        i, j = np.ogrid[:s, :n]
+        close(attend(p, q=q, k=k, v=v), by_hand(q, k, v, j <= i + n - s), dtype)
+
+
+def test_lengths_and_rows_without_keys() -> None:
+    text = program("j < L where j < %length[b]", more=", %length: tensor<Bxi32>", args=", %length", out="select(%z[b, h, i] == 0, 0.25, %w[b, h, i, d] / %z[b, h, i])")
+    p = pl.compile(sized(text, B=3, H=2, G=2, D=96, E=96), target="cuda")
+    for s, n in ((140, 300), (65, 77)):
+        q, k, v = qkv(3, 2, 2, s, n, 96, 96)
+        length = np.array([77, 0, n - 1], np.int32)
+        v[0, :, 77:], v[2, :, n - 1:] = np.nan, np.inf
+        seen = (np.arange(n) < length[:, None])[:, None, None]
+        close(attend(p, q=q, k=k, v=v, length=length), by_hand(q, k, v, seen, empty=0.25))
+
+
+def test_scores_too_large_for_one_product() -> None:
+    p = pl.compile(sized(program(dtype="bf16"), B=1, H=4, G=4, D=128, E=128), target="cuda")
+    q, k, v = qkv(1, 4, 4, 140, 300, 128, 128, "bf16")
+    q[0, 0, 3, 0], q[0, 1, 4, 1], q[0, 2, 5, 2] = np.inf, -np.inf, np.nan
+    q[0, 3] *= 200
+    q[0, 0, 9] *= 1e9
+    q[0, 0, 10] *= 1e30
+    close(attend(p, q=q, k=k, v=v), by_hand(q, k, v), "bf16")
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_biases(dtype: str) -> None:
+    text = program(score="%s0[b, h, i, j] * 0.3 + %bias[h, i, j]", more=", %bias: tensor<HxSxLxf32>", args=", %bias", dtype=dtype)
+    p = pl.compile(sized(text, B=1, H=2, G=2, D=64, E=64), target="cuda")
+    q, k, v = qkv(1, 2, 2, 60, 141, 64, 64, dtype)
+    bias = np.random.default_rng(3).normal(size=(2, 60, 141)).astype(np.float32)
+    bias[0, 5] = -np.inf
+    bias[1, 6, ::2] = -np.inf
+    close(attend(p, q=q, k=k, v=v, bias=bias), by_hand(q, k, v, bias=bias[None].astype(np.float64), scale=0.3), dtype)
