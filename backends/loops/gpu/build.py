@@ -24,18 +24,18 @@ from pipelink_ir.backends.loops.gpu.ranges import ranges_body
 from pipelink_ir.backends.loops.gpu.recur import gpu_recurrence
 from pipelink_ir.backends.loops.gpu.rows import block_body
 from pipelink_ir.backends.loops.gpu.short import shortened
+from pipelink_ir.backends.loops.gpu.short_rows import short_rows_body
 from pipelink_ir.backends.loops.gpu.stream import stream_body
 from pipelink_ir.backends.loops.gpu.tile import tile_body
-from pipelink_ir.backends.loops.gpu.short_rows import short_rows_body
 from pipelink_ir.backends.loops.gpu.turn import turn_body
 from pipelink_ir.backends.loops.gpu.turned import turned_body
 from pipelink_ir.backends.loops.gpu.vector import grid_body
 from pipelink_ir.backends.loops.gpu.window import window_body
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.tidy import tidy
+from pipelink_ir.ir.dtypes import BOOL, I64
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Group, TypedOperator
-from pipelink_ir.ir.dtypes import BOOL, I64
 from pipelink_ir.ir.walk import deep
 from pipelink_ir.passes.scheduling.attention import Attention
 from pipelink_ir.passes.scheduling.costs import Plan
@@ -43,9 +43,9 @@ from pipelink_ir.passes.scheduling.derivation import derivation
 from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
 from pipelink_ir.passes.scheduling.kernels import KernelPlan, launches_of
 from pipelink_ir.passes.scheduling.products import Product
+from pipelink_ir.passes.scheduling.rows import ShortRows, Span
 from pipelink_ir.passes.scheduling.shape import Shape
 from pipelink_ir.passes.scheduling.streams import Streamed, Turning
-from pipelink_ir.passes.scheduling.rows import ShortRows, Span
 from pipelink_ir.passes.scheduling.tensor_cores import TensorCores
 from pipelink_ir.passes.scheduling.tiles import Tiled
 from pipelink_ir.passes.scheduling.turns import Turn
@@ -104,13 +104,13 @@ def _nest(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     return block_body(op, plan, sites, list(k.jobs), k.name, k.way, k.chosen), 0
 
 
-def _grid(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
-    return grid_body(op, plan, sites, list(k.jobs), k.chosen, k.knobs), k.knobs.threads
 def _short(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     assert isinstance(k.way, ShortRows)
     return short_rows_body(op, plan, sites, list(k.jobs), k.way)
 
 
+def _grid(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
+    return grid_body(op, plan, sites, list(k.jobs), k.chosen, k.knobs), k.knobs.threads
 
 
 def _window(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
@@ -160,7 +160,7 @@ class _GpuBuilder:
         """The finished kernel of what was written. `rare`: mostly there is nothing to do, which few blocks find out soonest."""
         op = self.op
         threads, team = lo.team_size or (threads, None)
-        body = tuple(lo.e.frames[0].stmts)
+        body = tuple(lo.e.frames[0].stmts) if span is None else _within(span, tuple(lo.e.frames[0].stmts))
         if not op.exact and not op.fast_math:
             body = by_reciprocals(body, [n for n, _ in scalars_of(op)], lo.e.fresh)
         body = tidy(body)
@@ -168,11 +168,6 @@ class _GpuBuilder:
         self.scratch += [b for b in lo.scratch if b not in self.scratch]
         self.kernels.append(form.Kernel(f"{op.op.name}.{name}", buffers, op.symbols, scalars_of(op), body, op.exact, op.fast_math, "gpu",
                                         threads, team, rare or _takes_turns(body), lo.fit))
-
-
-def _rare(k: KernelPlan) -> bool:
-    """Whether a kernel is there for what another one is not fit for."""
-    return (isinstance(k.way, TensorCores) and k.way.unless is not None) or (isinstance(k.way, Attention) and k.way.flows and not k.way.flowing)
 
 
 def _within(span: Span, body: form.Block) -> form.Block:
@@ -185,6 +180,11 @@ def _within(span: Span, body: form.Block) -> form.Block:
         less = form.Op("<=", (size, form.Const(span.most, I64)), BOOL)
         cond = form.Op("and", (cond, less), BOOL) if span.above else less
     return (*lets, replace(loop, hi=form.Choose(cond, loop.hi, form.Const(0, I64), I64)))
+
+
+def _rare(k: KernelPlan) -> bool:
+    """Whether a kernel is there for what another one is not fit for."""
+    return (isinstance(k.way, TensorCores) and k.way.unless is not None) or (isinstance(k.way, Attention) and k.way.flows and not k.way.flowing)
 
 
 def _takes_turns(body: form.Block) -> bool:
