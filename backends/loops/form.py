@@ -249,6 +249,7 @@ class Barrier:
 class Combine:
     """Combines the values that the threads of a block hold in the `Var`s `names`; afterwards every thread holds the result. Contains its own barriers.
     Where `apart` holds, which is the same for all threads, each group of `lanes` neighbouring threads combines for itself: the results differ between groups.
+    `lanes` is a power of two, at most 32, and the same for all threads as well.
 
     `fn` with one name: `sum`, `prod`, `max`, `min` (a NaN wins), `any`, `all`. With two, (value, index): `argmax`, `argmin`: the best value and its index,
     the lowest index among equals, the first NaN wins; a thread that has no candidate holds the index -1. Sums are combined pairwise in the order of the
@@ -256,7 +257,6 @@ class Combine:
 
     fn: str
     names: tuple[str, ...]
-    `lanes` is a power of two, at most 32, and the same for all threads as well.
     apart: Expr | None = None
     lanes: Expr = Const(32, I64)
 
