@@ -56,8 +56,8 @@ class Entry:
 
 
 def ledger(module: Module, target: str | None = None, declined: Mapping[str, str] | None = None) -> tuple[Entry, ...]:
-    """The entries of a module. With a `target`, also what the target cannot do as the program asks. `declined`: why a library does not compute operators that it
-    was planned for, which is found out when it is loaded."""
+    """The entries of a module. With a `target`, also what the target cannot do as the program asks. `declined`: why a library does not compute operators
+    that it was planned for, which is found out when it is loaded."""
     archs = declared_archs(module)
     out: list[Entry] = []
     for p in module.pipelines:

@@ -60,7 +60,7 @@ def schedule(module: Module, options: Options, report: Report) -> Module:
     with deep():
         done = {o.name: tuning.scheduled(o) if tuning is not None else scheduled(o, options.device)
                 for o in module.operators if o.compute is not None and o.kernel is None}
-        libraries = _libraries(done, options, report) if options.device == "cuda" else {}
+        libraries = _libraries(module, done, options, report) if options.device == "cuda" else {}
     for s in done.values():
         _report(s, options.device, report)
     said = {name: _declined(s) for name, s in done.items() if any(o.declined for o in s.objections)}
@@ -74,15 +74,16 @@ def schedule(module: Module, options: Options, report: Report) -> Module:
     return module if all(a is b for a, b in zip(items, module.items, strict=True)) else replace(module, items=items)
 
 
-def _libraries(done: dict[str, Scheduled], options: Options, report: Report) -> dict[str, str]:
-    """Who computes operators whose contracts list libraries, put into `done`; why that is no library."""
+def _libraries(module: Module, done: dict[str, Scheduled], options: Options, report: Report) -> dict[str, str]:
+    """Who computes operators whose contracts list libraries, put into `done`; why that is no library, where a dump does not say it already."""
     told = {}
+    already = {n.op for p in module.pipelines for n in p.nodes if isinstance(n, Node) and "cuBLASLt" in (n.reason or "")}
     for name, s in done.items():
         choice = choose(s.op, parse_arch(options.arch), options.missing)
         check(s.op, choice, report)
         if choice is not None:
             done[name] = replace(s, op=decided(s.op, choice))
-            if choice.product is None:
+            if choice.product is None and name not in already:
                 told[name] = f"declined: {choice.why}"
     return told
 

@@ -221,11 +221,8 @@ def _is_gelu(value: Expr, inner: Expr) -> bool:
         return Name("x", dtype=e.dtype) if e == inner else rebuild(e, put)
 
     f = put(value)
-    for y in walk(f):
-        if (isinstance(y, Apply) and y.fn not in _SMOOTH) or isinstance(y, Reduce | Read) or (isinstance(y, Cast) and not y.implicit):
-            return False
-        if isinstance(y, Name) and y.name != "x":
-            return False
+    if not _smooth(f):
+        return False
     try:
         return all(abs(float(_value(f, p)) - _gelu(p)) <= 2e-6 * (1 + abs(p)) for s in _POINTS for p in (s, -s))
     except (CannotEvaluate, OverflowError, ZeroDivisionError, ValueError):
@@ -235,7 +232,17 @@ def _is_gelu(value: Expr, inner: Expr) -> bool:
 _ARITHMETIC: dict[str, Callable[[float, float], float]] = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "**": operator.pow}
 
 
+def _smooth(f: Expr) -> bool:
+    """Whether a function of x is made of sums, products and tanh, and of constants."""
+    if _number(f) is not None or f == Name("x"):
+        return True
+    return all(map(_smooth, f.args)) and f.fn in _SMOOTH if isinstance(f, Apply) else isinstance(f, Cast) and f.implicit and _smooth(f.arg)
+
+
 def _value(f: Expr, x: float) -> float:
+    number = _number(f)
+    if number is not None:
+        return number
     if isinstance(f, Apply):
         a = [_value(y, x) for y in f.args]
         if f.fn == "tanh":
@@ -243,9 +250,7 @@ def _value(f: Expr, x: float) -> float:
         return -a[0] if f.fn == "neg" else float(_ARITHMETIC[f.fn](*a))
     if isinstance(f, Cast):
         return _value(f.arg, x)
-    if isinstance(f, Name):
-        return x
-    return float(evaluate(f, {}))
+    return x
 
 
 def _gelu(x: float) -> float:

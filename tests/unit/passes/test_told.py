@@ -61,16 +61,16 @@ def test_nothing_is_said_where_there_is_no_gpu(tmp_path: Path, target: str) -> N
 
 
 def test_a_library_that_is_not_called(tmp_path: Path) -> None:
-    entries = told(tmp_path, "f16", "library = [cublaslt, generated]", "sm_90")
+    entries = told(tmp_path, "f16", "library = [cudnn, generated]", "sm_90")
     assert [e.partition(":")[0] for e in entries] == ["fallback", "other"]
-    assert "'cublaslt' is listed before the compiler's own code" in entries[0]
-    assert [e.partition(":")[0] for e in told(tmp_path, "f16", "library = [generated, cublaslt]", "sm_90")] == ["other"]
+    assert "'cudnn' is listed before what runs instead: this version calls cublaslt alone" in entries[0]
+    assert [e.partition(":")[0] for e in told(tmp_path, "f16", "library = [generated, cudnn]", "sm_90")] == ["other"]
 
 
-def test_a_library_alone_is_an_error(tmp_path: Path) -> None:
+def test_a_library_that_is_not_called_alone_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ProgramError) as caught:
-        told(tmp_path, "f16", "library = cublaslt", "sm_90")
+        told(tmp_path, "f16", "library = cudnn", "sm_90")
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.code == "PL4101"
-    assert "runs on cublaslt alone" in diagnostic.message
+    assert "runs on cudnn alone, and this version calls cublaslt alone" in diagnostic.message
     assert "generated" in (diagnostic.help or "")
