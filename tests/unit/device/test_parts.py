@@ -10,7 +10,7 @@ import pytest
 
 from pipelink_ir.backends.cuda import launcher
 from pipelink_ir.backends.cuda.cupy_graph import CupyGraph, _Parameters
-from pipelink_ir.backends.cuda.driver import CALL, COPY, FILL, LAUNCH, RECORD, REPLAY, REPOINT, WAIT, Commands, DeviceError
+from pipelink_ir.backends.cuda.driver import CALL, COPY, FILL, FOREIGN, LAUNCH, RECORD, REPLAY, REPOINT, WAIT, Commands, DeviceError
 
 _P, _I, _Q, _B = ctypes.c_void_p, ctypes.c_uint, ctypes.c_int64, ctypes.c_uint8
 _TYPES = {"cuCtxPushCurrent_v2": (_P,), "cuCtxPopCurrent_v2": (_P,), "cuLaunchKernel": (_P, *[_I] * 7, _P, _P, _P), "cuStreamWaitEvent": (_P, _P, _I),
@@ -176,3 +176,78 @@ def test_the_structure_is_that_of_cuda_h() -> None:
     """CUDA_KERNEL_NODE_PARAMS_v2 on a 64-bit machine."""
     assert ctypes.sizeof(_Parameters) == 72
     assert [getattr(_Parameters, n).offset for n in ("func", "grid", "block", "shared", "arguments", "extra", "kern", "ctx")] == [0, 8, 20, 32, 40, 48, 56, 64]
+
+
+class Capturing(Library):
+    """With what calls of libraries need besides. A recorded graph has the number of words that the call saw at the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.children: list[tuple[int, int]] = []
+        self.seen: list[int] = []
+
+    def cuStreamBeginCapture_v2(self, stream: Any, mode: int) -> int:
+        self.seen.clear()
+        return 0
+
+    def cuStreamEndCapture(self, stream: Any, graph: Any) -> int:
+        graph._obj.value = 1000 + sum(self.seen)
+        return 0
+
+    def cuGraphAddChildGraphNode(self, node: Any, graph: Any, before: Any, count: Any, child: Any) -> int:
+        node._obj.value = 0x200 + len(self.children)
+        self.children.append((count.value, child.value))
+        return 0
+
+    def cuGraphExecChildGraphNodeSetParams(self, executable: Any, node: Any, child: Any) -> int:
+        self.children.append((node.value, child.value))
+        return 0
+
+
+def test_a_call_of_a_library_is_a_graph_within_the_graph() -> None:
+    library = Capturing()
+    word = ctypes.c_int64(5)
+    closed: list[int] = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+    def call(argument: int, stream: int) -> int:
+        assert stream == 0x77
+        library.seen.append(ctypes.c_int64.from_address(argument).value)
+        return 0
+
+    driver = Driver(library)
+    driver.stream, driver.close_stream = lambda device: 0x77, lambda device, stream: closed.append(stream)  # type: ignore[attr-defined]
+    function = ctypes.cast(call, ctypes.c_void_p).value or 0
+    pointers = (ctypes.c_void_p * 2)(ctypes.addressof(word), ctypes.addressof(word))
+    commands = Commands([(LAUNCH, 70, *[1] * 6, 0, 0, ctypes.addressof(pointers)), (FOREIGN, function, ctypes.addressof(word), 0)])
+    graph = CupyGraph(driver, 0, commands, 1)  # type: ignore[arg-type]
+    assert library.children == [(1, 1005)]
+    word.value = 9
+    kind, again, argument, stream = graph.retold(1)
+    assert (kind, stream) == (FOREIGN, 0)
+    assert ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(again)(argument, 0) == 0
+    assert library.children[1:] == [(0x200, 1009)]
+    graph.close()
+    assert closed == [0x77]
+
+
+def test_the_walk_calls_a_library() -> None:
+    from pipelink_ir.backends.cuda import launcher
+    seen: list[tuple[int, int]] = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+    def call(argument: int, stream: int) -> int:
+        seen.append((argument, stream))
+        return 0 if argument == 11 else 0x1000F
+
+    @ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+    def context(_: int) -> int:
+        return 0
+
+    functions = [ctypes.cast(context, ctypes.c_void_p).value] * 2 + [0] * (len(launcher.FUNCTIONS) - 2)
+    table, streams = (ctypes.c_void_p * len(functions))(*functions), (ctypes.c_void_p * 2)(0x70, 0x71)
+    function = ctypes.cast(call, ctypes.c_void_p).value or 0
+    commands = Commands([(FOREIGN, function, 11, 1), (FOREIGN, function, 12, 0)])
+    answer = launcher.issue_function()(commands.address, len(commands), ctypes.addressof(streams), ctypes.addressof(table), 1)
+    assert seen == [(11, 0x71), (12, 0x70)]
+    assert launcher.unpack(answer) == (0x1000F, 1, False)
