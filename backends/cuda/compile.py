@@ -22,6 +22,7 @@ from pipelink_ir.ir.diagnostics import ProgramError, UsageError, internal_error
 from pipelink_ir.ir.nodes import Module, Node, Operator, Pipeline
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.aliasing.layout import overwritten
+from pipelink_ir.passes.scheduling.libraries import product_of
 from pipelink_ir.passes.scheduling.library import LibraryProduct
 
 GROUP = 4
@@ -138,6 +139,10 @@ class PipelineCode:
     def source(self, facts: TargetFacts) -> str:
         """Prelude and kernels, then the files of users."""
         parts = [self.whole(facts).whole] if self._programs or not self.users else []
+        parts = [*(f"// '@{name}' is computed by cuBLASLt." for name in self.products), *parts]
+        if not self.products:
+            parts = [*(f"// '@{op.name}' is computed by cuBLASLt; what is below for it runs where the library cannot." for _, op in self._programs
+                       if product_of(op) is not None), *parts]
         for name, user in self.users.items():
             parts.append(f"// The kernel of '@{name}': {user.source.path}, which includes \"pipelink.cuh\" by itself.\n{user.source.text}")
         return "\n".join(parts)

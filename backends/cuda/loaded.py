@@ -43,7 +43,7 @@ class LoadedOperator:
         from pipelink_ir.passes.infer.generic import name_dynamic
         params, names = name_dynamic(code.op.params, set())
         op = replace(code.op, params=params) if names else code.op
-        return cls(op, code, code.program if code.program is not None else user_program(op))
+        return cls(op, code, code.program if code.program is not None else user_program(op, "user" if code.user is not None else "cublaslt"))
 
 
 class Kernels:

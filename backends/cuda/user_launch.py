@@ -33,7 +33,7 @@ MOST_THREADS = 1024
 MOST_BLOCKS = ((1 << 31) - 1, 65535, 65535)
 
 
-def user_program(op: Operator) -> form.Program:
+def user_program(op: Operator, what: str = "user") -> form.Program:
     """The operator as a program of one kernel without statements, so that it is planned like any other. Its sizes have names."""
     from pipelink_ir.backends.loops.build import size_of
 
@@ -43,7 +43,7 @@ def user_program(op: Operator) -> form.Program:
     operands, results = tuple(buffer(o, "operand") for o in op.operands), tuple(buffer(o, "result") for o in op.results)
     symbols = tuple(dict.fromkeys(s for b in (*operands, *results) for d in b.shape for s in _symbols(d)))
     scalars = tuple((a.name, DTYPES[a.type].compute) for a in op.attributes if a.type in DTYPES)
-    kernel = form.Kernel(f"{op.name}.user", (*operands, *results), symbols, scalars, (), device="gpu")
+    kernel = form.Kernel(f"{op.name}.{what}", (*operands, *results), symbols, scalars, (), device="gpu")
     return form.Program(op.name, (kernel,), operands, results, (), symbols, scalars, ())
 
 

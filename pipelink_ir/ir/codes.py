@@ -160,7 +160,9 @@ _TEXT: dict[str, tuple[str, str, str]] = {
     "PL4101": (
         "library", "a library that is unknown or absent",
         "`library` lists what may run this operator, best first; `generated` is the compiler's own kernel. A misspelled name would quietly mean a "
-        "slow kernel.",
+        "slow kernel. Of the libraries cuBLASLt is called, for products of matrices and what its epilogue takes in; where it does not compute an "
+        "operator, or is not installed (`pip install 'pipelink-ir[libraries]'`), the next of the list does, and the ledger says why. A list without "
+        "`generated` has no next one.",
     ),
     "PL4201": (
         "downgrade", "a policy that cannot be carried out",

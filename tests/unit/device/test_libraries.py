@@ -221,3 +221,12 @@ def test_a_library_that_is_missing(device: EmulatingDriver, tmp_path: Path, monk
     assert {d.code for d in caught.value.diagnostics} == {"PL4101"}
     assert ("cannot be loaded" if there else "is not installed") in caught.value.diagnostics[0].message
     assert caught.value.diagnostics[0].span.line == 2
+
+
+def test_texts(device: EmulatingDriver, played: Played, tmp_path: Path) -> None:
+    q = pl.compile(program(tmp_path), target="cuda", pipeline="q")
+    assert "is computed by cuBLASLt.\n" in str(q.artifacts["cu"])
+    assert "__global__" not in str(q.artifacts["cu"])
+    text = str(pl.compile(program(tmp_path), target="sm_90", pipeline="q").artifacts["cu"])
+    assert "is computed by cuBLASLt; what is below for it runs where the library cannot." in text
+    assert "__global__" in text
