@@ -15,6 +15,7 @@ from pipelink_ir.backends.loops.form import (
     Attend,
     Barrier,
     Block,
+    AwaitCount,
     Combine,
     Const,
     Contract,
@@ -28,6 +29,7 @@ from pipelink_ir.backends.loops.form import (
     Move,
     Op,
     Ref,
+    Signal,
     Stmt,
     Store,
     Trade,
@@ -161,6 +163,10 @@ class Writer:
                 self.line(self.facts.barrier)
             case Combine():
                 self._combine(s)
+            case Signal():
+                self.line(f"pl::signal(&{e.places[s.buffer].name}[{e.address(s.index)}]);")
+            case AwaitCount():
+                self.line(f"pl::await_count(&{e.places[s.buffer].name}[{e.address(s.index)}], {e.address(s.count)});")
             case Contract():
                 self.line(f"{self.stream}.multiply({e.places[s.sums].name}, {tile_text(s, e)});")
             case Attend():
@@ -236,6 +242,10 @@ class Writer:
             streamed = streamed_in(loop.body)
             if streamed is not None:
                 self._streamed(loop, streamed)
+                return
+            if self.kernel.tickets:
+                ticket = f"index_t(pl::ticket({self.e.places[self.kernel.tickets].name}))"
+                self._turns(loop, f"{C_TYPES[self.e.kinds.names[loop.var]]} %s = {ticket}", self._end(loop), f"%s = {ticket}")
                 return
             self._strided(loop, "pl::block()", "pl::blocks()")
         else:

@@ -90,6 +90,8 @@ class _Checker:
         elif isinstance(s, form.Combine):
             self.need(s.apart is None or s.apart.dtype is BOOL, "a condition is no bool")
             self.need(all(n in scope and n in self.mutable for n in s.names), f"'{s.fn}' combines what is no Var in sight")
+        elif isinstance(s, form.Signal | form.AwaitCount):
+            self.need(s.buffer == self.kernel.tickets, f"%{s.buffer} has no counters")
         elif isinstance(s, form.Contract):
             self.contract(s, level)
         elif isinstance(s, form.Trade):

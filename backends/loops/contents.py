@@ -44,6 +44,8 @@ TABLE: Mapping[type, Contents] = {
     form.Fail: Contents(data=("values",)),
     form.Barrier: Contents(together=True),
     form.Combine: Contents(places=("lanes",), data=("apart",), makes=("names",), reads=("names",), together=True),
+    form.Signal: Contents(places=("index",), makes=("%buffer",), together=True),
+    form.AwaitCount: Contents(places=("index", "count"), makes=("%buffer",), together=True),
     form.Fragment: Contents(makes=("#name",), together=True),
     form.Multiply: Contents(places=("left.index", "right.index"), makes=("#fragment",), reads=("%left.buffer", "%right.buffer"), together=True),
     form.StoreFragment: Contents(places=("part",), makes=("%buffer",), reads=("#fragment",), together=True),

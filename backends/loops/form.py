@@ -252,6 +252,24 @@ class Combine:
     `lanes` is a power of two, at most 32, and the same for all threads as well.
 
     `fn` with one name: `sum`, `prod`, `max`, `min` (a NaN wins), `any`, `all`. With two, (value, index): `argmax`, `argmin`: the best value and its index,
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """All threads of the block are done with what they stored before: element `index` of the counters, i32, becomes one more. In kernels with `tickets`."""
+
+    buffer: str
+    index: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitCount:
+    """All threads of the block wait until element `index` of the counters is `count`: they see what was stored before the signals that made it so. Only turns
+    before this one may be waited for."""
+
+    buffer: str
+    index: Expr
+    count: Expr
+
+
     the lowest index among equals, the first NaN wins; a thread that has no candidate holds the index -1. Sums are combined pairwise in the order of the
     threads."""
 
@@ -435,7 +453,7 @@ class Contract:
 
 
 Stmt = Union[Own, Contract, Let, Var, Assign, Store, Move, For, If, Alloc, Fail, Barrier, Combine, Fragment, Multiply, StoreFragment, CopyAsync, Commit, Await,
-             Trade]
+             Trade, Signal, AwaitCount]
 Block = tuple[Stmt, ...]
 
 # ---------------------------------------------------------------------------------------------------------------- kernels, programs
@@ -491,6 +509,8 @@ class Kernel:
         last = self.body[-1] if self.body else None
         return last if isinstance(last, For) and last.kind == "parallel" else None
 
+    tickets: str = ""
+    """Counters, i32, which are zero: blocks begin turns in their order, by element 0, so that a turn may wait for those before it."""
 
 @dataclass(frozen=True, slots=True)
 class Program:

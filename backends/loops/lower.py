@@ -105,6 +105,8 @@ class Lowering:
         """Keys of extents that are at least 1 wherever this kernel's loops run."""
         self.team: Callable[[Lowering, Reduce, Env], Any] | None = None
         """In a kernel of blocks: writes a reduction, or sorts candidates, with all threads of the block; None where it cannot."""
+        self.tickets = ""
+        """The counters, in a kernel whose blocks take turns by tickets."""
         self.shared_out = frozenset[int]()
         """Reductions, by identity, that threads share out although they have few terms."""
         self.staged: dict[str, Callable[[tuple[Atom, ...]], tuple[str, Atom]]] = {}

@@ -22,6 +22,7 @@ def kernel_text(kernel: form.Kernel) -> str:
     """One kernel: its signature, then a statement a line."""
     params = [*(f"{b.kind} {_buffer(b)}" for b in kernel.buffers), *(f"{s}: i64" for s in kernel.symbols), *(f"{n}: {d}" for n, d in kernel.scalars)]
     marks = (("exact", kernel.exact), ("fast_math", kernel.fast_math), ("gpu", kernel.device == "gpu"), ("resident", kernel.resident),
+             (f"tickets %{kernel.tickets}", kernel.tickets),
              (f"threads {kernel.threads}", kernel.threads),
              (f"team {expr_text(kernel.team)}" if kernel.team is not None else "", kernel.team is not None))
     words = "".join(f" {w}" for w, on in marks if on)
@@ -61,6 +62,10 @@ def _stmt(s: form.Stmt, level: int) -> Iterator[str]:
         yield f"{pad}}}"
     elif isinstance(s, form.Barrier):
         yield f"{pad}barrier"
+    elif isinstance(s, form.Signal):
+        yield f"{pad}signal %{s.buffer}[{expr_text(s.index)}]"
+    elif isinstance(s, form.AwaitCount):
+        yield f"{pad}await %{s.buffer}[{expr_text(s.index)}] = {expr_text(s.count)}"
     elif isinstance(s, form.Combine):
         apart = "" if s.apart is None else f" apart by {expr_text(s.lanes)} if {expr_text(s.apart)}"
         yield f"{pad}combine {s.fn} {', '.join(s.names)}{apart}"

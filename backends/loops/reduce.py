@@ -27,7 +27,7 @@ def reduce(lo: Lowering, x: Reduce, env: Env) -> Atom:
     if id(x) in lo.ready and (accumulated := _accumulated(lo, x, env)) is not None:
         return accumulated
     free = {n: env.names[n] for n in sorted(names(x)) if n in env.names}
-    key = ("reduce", id(x), tuple((n, key_of(a)) for n, a in free.items()))
+    key = reduced(x, env)
     found = lo.e.find(key)
     if found is not None:
         return found  # type: ignore[no-any-return]
@@ -39,6 +39,11 @@ def reduce(lo: Lowering, x: Reduce, env: Env) -> Atom:
             out = _unrolled(lo, x, env) if unrolled(x) and id(x) not in lo.shared_out else (lo.team and lo.team(lo, x, env)) or _looped(lo, x, env)
         lo.e.remember(key, out)
     return out
+
+
+def reduced(x: Reduce, env: Env) -> tuple[object, ...]:
+    """Under which the value of a reduction is remembered."""
+    return ("reduce", id(x), tuple((n, key_of(env.names[n])) for n in sorted(names(x)) if n in env.names))
 
 
 def _accumulated(lo: Lowering, x: Reduce, env: Env) -> Atom | None:

@@ -22,6 +22,7 @@ from pipelink_ir.passes.scheduling.attention import Attention, attention_of, ver
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.counts import known
 from pipelink_ir.passes.scheduling.knobs import NONE, Knobs, knobs_of
+from pipelink_ir.passes.scheduling.long_rows import ABOVE, LongRows, long_rows
 from pipelink_ir.passes.scheduling.maps import axes_of, word_of
 from pipelink_ir.passes.scheduling.products import Product, tiled_product_of
 from pipelink_ir.passes.scheduling.rows import ShortRows, Span, blocks_of, short_rows
@@ -43,7 +44,7 @@ MOST = 64
 """Kernels that one launch computes."""
 
 Job = tuple[Tensor, Piece]
-Way = Tiled | Attention | Streamed | Turning | TensorCores | Product | Turn | Window | Shape | ShortRows | Group
+Way = Tiled | Attention | Streamed | Turning | TensorCores | Product | Turn | Window | Shape | ShortRows | LongRows | Group
 """What was decided of a kernel; a `Group` is a recurrence, which runs in order."""
 
 
@@ -273,7 +274,8 @@ def _pieces(op: TypedOperator, plan: Plan, t: Tensor, arch: Arch | None, wishes:
 def _with_other(op: TypedOperator, plan: Plan, k: KernelPlan) -> list[KernelPlan]:
     """A kernel, those before it that turn what it reads, and the one behind it that does the work where its way turns out unfit at run time."""
     if isinstance(k.way, Shape) and k.kind == "block":
-        return _by_length(k, short_rows(op, plan.local, k.jobs, k.way.axes, k.chosen))
+        long = None if k.chosen else long_rows(op, plan.local, k.jobs, k.way.axes)
+        return _by_length(k, short_rows(op, plan.local, k.jobs, k.way.axes, k.chosen), long)
     if isinstance(k.way, Attention) and (k.way.open or k.way.flows):
         some = [KernelPlan(_version(k, way), k.kind, way, k.jobs, k.chosen) for way in versions(k.way)]
         return [*some, KernelPlan(f"{k.name}.beyond", "beyond", k.way, k.jobs, k.chosen)] if k.way.open else some
@@ -284,13 +286,22 @@ def _with_other(op: TypedOperator, plan: Plan, k: KernelPlan) -> list[KernelPlan
     return [*turned, k, KernelPlan(f"{k.name}.otherwise", "mma", k.way.otherwise, k.jobs, k.chosen)]
 
 
-def _by_length(k: KernelPlan, rows: ShortRows | None) -> list[KernelPlan]:
-    """The kernel of short rows instead of one with a block for each, or both where the length of a call decides."""
-    if rows is None:
-        return [k]
-    if not rows.open:
-        return [replace(k, kind="short", way=rows)]
-    return [replace(k, name=f"{k.name}.short", kind="short", way=rows, span=Span(rows.length, 0, rows.most)), replace(k, span=Span(rows.length, rows.most))]
+def _by_length(k: KernelPlan, short: ShortRows | None, long: LongRows | None) -> list[KernelPlan]:
+    """The kernel of short rows or those of long ones instead of one with a block for each, or several where the length of a call decides."""
+    if short is not None and not short.open:
+        return [replace(k, kind="short", way=short)]
+    above, most = short.most if short is not None else -1, None
+    out: list[KernelPlan] = []
+    if short is not None:
+        out.append(replace(k, name=f"{k.name}.short", kind="short", way=short, span=Span(short.length, -1, short.most)))
+    if long is not None:
+        span, most = Span(long.length, ABOVE), ABOVE
+        out += [replace(k, name=f"{k.name}.long.begin", kind="begin", way=replace(long, begins=True), span=span),
+                replace(k, name=f"{k.name}.long", kind="long", way=long, span=span)]
+        if not long.open:
+            return [replace(p, span=None) for p in out]
+    found = short or long
+    return [*out, k if found is None else replace(k, span=Span(found.length, above, most))]
 
 
 def _version(k: KernelPlan, way: Attention) -> str:

@@ -20,6 +20,7 @@ from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import rebuild
 from pipelink_ir.passes.scheduling.attention import heads
 from pipelink_ir.passes.scheduling.counts import count, known, names, ranges_of, terms
+from pipelink_ir.passes.scheduling.long_rows import long_rows
 from pipelink_ir.passes.scheduling.risks import risky
 from pipelink_ir.passes.scheduling.shape import last_of, long, reads_of, sized
 
@@ -135,13 +136,25 @@ class _Deriver:
         # Where nothing is read that is as large as all terms of all results together, this is no column but a product of matrices.
         whole = any(set(free) <= frozenset[str]().union(*(lin.names for lin in u.at)) for u in reads)
         columns = whole and any(last_of(u).names & set(free) for u in reads)
-        if not few and not columns:
+        if (not few and not columns) or (few and self._in_rows(x)):
             return None
         parts = _Parts(x, p.axes, columns and not few)
         if not parts.cut:
             return None
         value = _Cutter(self, t, parts, p.axes).value()
         return value if x is p.value else replace(p.value, arg=value)  # type: ignore[call-arg]
+
+    def _in_rows(self, x: Reduce) -> bool:
+        """Whether a kernel that puts together what parts of long rows give computes a reduction together with results along those rows."""
+        for t in self.op.tensors.values():
+            if t.kind == "result" and len(t.shape) > 1 and len(t.pieces) == 1:
+                found = long_rows(self.op, self._early, [(t, t.pieces[0])], tuple(range(len(t.shape) - 1)))
+                if found is not None and any(x == y for of in found.rounds for y, _ in of):
+                    return True
+        return False
+
+    def _early(self, name: str) -> bool:
+        return self.op.tensors[name].kind == "local" and name not in self.ring
 
     def _inside(self, name: str) -> bool:
         """Whether a tensor may be evaluated where it is read."""

@@ -15,6 +15,7 @@ from pipelink_ir.passes.scheduling.asked import asked, with_entries
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
 from pipelink_ir.passes.scheduling.kernels import KINDS, KernelPlan, kernels_of, launches_of
+from pipelink_ir.passes.scheduling.long_rows import LongRows
 from pipelink_ir.passes.scheduling.maps import map_value, scan_value
 from pipelink_ir.passes.scheduling.place import plan as cpu_plan
 from pipelink_ir.passes.scheduling.rows import LEAST, ShortRows
@@ -115,7 +116,7 @@ def _maps(t: Tensor, op: TypedOperator, kernels: Kernels) -> Expr | Items | None
         if k.kind == "scan" and k.name == t.name:
             group = next(g for g in op.order if t.name in g.tensors)
             return scan_value(group, t.pieces[-1])
-        word, way = ("block", Shape("block", k.way.outer)) if isinstance(k.way, ShortRows) else (k.kind, k.way)
+        word, way = ("block", Shape("block", k.way.outer)) if isinstance(k.way, ShortRows | LongRows) else (k.kind, k.way)
         if word in _WORDS:
             found += [map_value(word, way, piece) for tensor, piece in k.jobs if tensor.name == t.name]
     if not found:
@@ -131,9 +132,9 @@ def _shared(t: Tensor, op: TypedOperator, plan: Plan, kernels: Kernels) -> bool:
     found = False
     for k in kernels:
         for _, piece in k.jobs:
+            axes = k.way.outer if isinstance(k.way, ShortRows | LongRows) else k.way.axes if isinstance(k.way, Shape) and k.way.kind == "block" else None
             for r in long_reductions(op, plan.local, piece, k.chosen, LEAST - 1 if isinstance(k.way, ShortRows) else SERIAL):
                 if id(r.reduce) in own:
-                    axes = k.way.axes if isinstance(k.way, Shape) and k.way.kind == "block" else k.way.outer if isinstance(k.way, ShortRows) else None
                     if axes is None or not r.deps <= set(axes):
                         return False
                     found = True

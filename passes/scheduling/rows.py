@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pipelink_ir.ir.functions import REDUCTIONS
 from pipelink_ir.ir.nodes import Expr
@@ -13,6 +14,9 @@ from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.passes.scheduling.counts import known, ranges_of
 from pipelink_ir.passes.scheduling.shape import SERIAL, Long, Shape, long_reductions, reads_of, shape_of, sized
 from pipelink_ir.passes.scheduling.uses import Lin, Use, uses_of
+
+if TYPE_CHECKING:
+    from pipelink_ir.passes.scheduling.long_rows import LongRows
 
 LANES = 32
 """Threads that a short row has at most."""
@@ -59,7 +63,7 @@ def short_rows(op: TypedOperator, local: Callable[[str], bool], jobs: Sequence[J
     if chosen or outer not in (tuple(range(rank)), tuple(range(rank - 1))):
         return None
     longs = along_rows(op, local, jobs)
-    length = _length(op, jobs, outer, longs)
+    length = row_length(op, jobs, outer, longs)
     uses = [uses_of(p, op.tensors, local) for _, p in jobs]
     written = {t.name for t, _ in jobs}
     if length is None or any(u.joined for u in uses) or any(u.tensor in written for found in uses for u in found.uses):
@@ -89,7 +93,7 @@ def along_rows(op: TypedOperator, local: Callable[[str], bool], jobs: Sequence[J
     return []
 
 
-def _length(op: TypedOperator, jobs: Sequence[Job], outer: tuple[int, ...], longs: Sequence[Long]) -> Expr | None:
+def row_length(op: TypedOperator, jobs: Sequence[Job], outer: tuple[int, ...], longs: Sequence[Long]) -> Expr | None:
     """What all reductions run over, and the last axis of the results if that is inside a row."""
     found: list[Expr] = []
     for r in longs:
@@ -110,6 +114,14 @@ def along_row(u: Use, axes: Mapping[str, str]) -> Use | None:
         return None
     at = tuple(Lin(lin.constant, tuple(sorted((axes[n], c) for n, c in lin.terms))) for lin in u.at)
     return Use(u.tensor, at, u.access) if at[-1].only(ROW) and not any(ROW in lin.names for lin in at[:-1]) else None
+
+
+def is_run(t: Tensor, use: Use | None, piece: Piece, way: ShortRows | LongRows) -> bool:
+    """Whether rows that follow each other are one run of a tensor's memory, where it is read or, without a `use`, written."""
+    if use is not None and not (len(use.at) == len(way.outer) + 1 and all(lin.only(f"{k}") for k, lin in enumerate(use.at[:-1]))):
+        return False
+    ends = [*(piece.axes[k].hi for k in way.outer), way.length]
+    return all(known(piece.axes[k].lo) == 0 for k in way.outer) and all(known(lo) == 0 and hi == end for (lo, hi), end in zip(t.shape, ends, strict=True))
 
 
 def blocks_of(op: TypedOperator, local: Callable[[str], bool], job: Job, chosen: Mapping[str, int] | None = None) -> Shape | None:

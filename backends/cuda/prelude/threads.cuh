@@ -1,7 +1,7 @@
 // Threads: what they move, combine, record and share, and the tensors that a user's kernel gets. It stands behind `numbers.cuh`.
 //
 // Of the device it uses
-//     threadIdx.x  blockIdx.x  blockDim.x  gridDim.x  __syncthreads()  atomicCAS  __shared__
+//     threadIdx.x  blockIdx.x  blockDim.x  gridDim.x  __syncthreads()  __threadfence()  atomicAdd  atomicCAS  __shared__
 // and the macros of the target that stand before it (shuffles, shared memory of a size given at the launch).
 #ifndef PIPELINK_THREADS_CUH
 #define PIPELINK_THREADS_CUH
@@ -220,6 +220,40 @@ PL_DEVICE void fail(Status* status, i64 site, i64 a = 0, i64 b = 0, i64 c = 0, i
 }
 
 // Scratch whose size depends on the sizes of a call, cut off one piece after the other; each begins at a multiple of 16 bytes.
+// ------------------------------------------------------------------------------------------- blocks that wait for each other
+
+// Turns are taken in their order, so whatever an earlier one does is under way or done. All threads call these.
+PL_DEVICE int ticket(int* counters) {
+  __shared__ int mine;
+  __syncthreads();  // the last one has been read
+  if (leader()) mine = atomicAdd(counters, 1);
+  __syncthreads();
+  return mine;
+}
+PL_DEVICE void signal(int* counter) {
+  __syncthreads();
+  if (leader()) {
+    __threadfence();
+    atomicAdd(counter, 1);
+  }
+}
+PL_DEVICE void await_count(int* counter, int count) {
+  if (leader()) {
+#if PIPELINK_PTX && __CUDA_ARCH__ >= 700
+    int seen;
+    while (true) {
+      asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+      if (seen >= count) break;
+      __nanosleep(40);
+    }
+#else
+    while (atomicAdd(counter, 0) < count) {}
+    __threadfence();
+#endif
+  }
+  __syncthreads();
+}
+
 struct Arena {
   u8* at;
   template <typename T> PL_MEMBER T* take(i64 count) {

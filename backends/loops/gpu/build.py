@@ -17,6 +17,7 @@ from pipelink_ir.backends.loops.build import buffer_of, scalars_of, size_of
 from pipelink_ir.backends.loops.check import check_program
 from pipelink_ir.backends.loops.gpu.attention import attention_body, plain_body
 from pipelink_ir.backends.loops.gpu.flowing import flowing_body
+from pipelink_ir.backends.loops.gpu.long_rows import long_rows_body
 from pipelink_ir.backends.loops.gpu.mma import mma_body
 from pipelink_ir.backends.loops.gpu.product import product_body
 from pipelink_ir.backends.loops.gpu.quotients import by_reciprocals
@@ -42,6 +43,7 @@ from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.derivation import derivation
 from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
 from pipelink_ir.passes.scheduling.kernels import KernelPlan, launches_of
+from pipelink_ir.passes.scheduling.long_rows import LongRows
 from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.rows import ShortRows, Span
 from pipelink_ir.passes.scheduling.shape import Shape
@@ -109,6 +111,11 @@ def _short(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     return short_rows_body(op, plan, sites, list(k.jobs), k.way)
 
 
+def _long(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
+    assert isinstance(k.way, LongRows)
+    return long_rows_body(op, plan, sites, list(k.jobs), k.way)
+
+
 def _grid(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     return grid_body(op, plan, sites, list(k.jobs), k.chosen, k.knobs), k.knobs.threads
 
@@ -131,7 +138,7 @@ def _scan(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 BODIES: dict[str, Callable[[TypedOperator, Plan, Sites, KernelPlan], Body]] = {
     "attention": _attention, "beyond": _beyond,
     "wgmma": _wgmma, "turned": _turned, "mma": _mma, "product": _product, "turn": _turn,
-    "window": _window, "tile": _tile, "block": _nest, "short": _short, "grid": _grid, "scan": _scan}
+    "window": _window, "tile": _tile, "block": _nest, "short": _short, "begin": _long, "long": _long, "grid": _grid, "scan": _scan}
 """What writes each kind of kernel; `passes/scheduling/kernels.py` says which kind that is."""
 
 
@@ -167,7 +174,7 @@ class _GpuBuilder:
         buffers = (*(buffer_of(t) for t in op.tensors.values() if t.name in lo.used), *lo.scratch)
         self.scratch += [b for b in lo.scratch if b not in self.scratch]
         self.kernels.append(form.Kernel(f"{op.op.name}.{name}", buffers, op.symbols, scalars_of(op), body, op.exact, op.fast_math, "gpu",
-                                        threads, team, rare or _takes_turns(body), lo.fit))
+                                        threads, team, rare or bool(lo.tickets) or _takes_turns(body), lo.fit, lo.tickets))
 
 
 def _within(span: Span, body: form.Block) -> form.Block:
@@ -178,7 +185,7 @@ def _within(span: Span, body: form.Block) -> form.Block:
     cond: form.Expr = form.Op(">", (size, form.Const(span.above, I64)), BOOL)
     if span.most is not None:
         less = form.Op("<=", (size, form.Const(span.most, I64)), BOOL)
-        cond = form.Op("and", (cond, less), BOOL) if span.above else less
+        cond = form.Op("and", (cond, less), BOOL) if span.above >= 0 else less
     return (*lets, replace(loop, hi=form.Choose(cond, loop.hi, form.Const(0, I64), I64)))
 
 

@@ -28,8 +28,7 @@ from pipelink_ir.ir.nodes import Reduce
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import walk
 from pipelink_ir.passes.scheduling.costs import Costs, Plan
-from pipelink_ir.passes.scheduling.counts import known
-from pipelink_ir.passes.scheduling.rows import LANES, ROW, ShortRows, along_row, along_rows
+from pipelink_ir.passes.scheduling.rows import LANES, ROW, ShortRows, along_row, along_rows, is_run
 from pipelink_ir.passes.scheduling.uses import Use
 
 THREADS = 256
@@ -170,12 +169,7 @@ class _ShortNest(GpuNest):
         return wide, count, beside
 
     def _run(self, t: Tensor, use: Use | None) -> bool:
-        """Whether rows that follow each other are one run of a tensor's memory."""
-        if use is not None and not (len(use.at) == len(self.way.outer) + 1 and all(lin.only(f"{k}") for k, lin in enumerate(use.at[:-1]))):
-            return False
-        piece, outer = self.jobs[0][1], self.way.outer
-        ends = [*(piece.axes[k].hi for k in outer), self.way.length]
-        return all(known(piece.axes[k].lo) == 0 for k in outer) and all(known(lo) == 0 and hi == end for (lo, hi), end in zip(t.shape, ends, strict=True))
+        return is_run(t, use, self.jobs[0][1], self.way)
 
     def _computed(self) -> dict[str, str | None]:
         """Locals worth keeping that are evaluated where they are read."""

@@ -32,7 +32,7 @@ from pipelink_ir.passes.scheduling.shape import SERIAL, long, long_reductions, s
 
 ROUND = 8192
 """Terms that all threads together add up in f32 before they meet an f64: 256 a thread if there are no more than 32."""
-_COMBINED = {"+": "sum", "*": "prod", "max": "max", "min": "min", "or": "any", "and": "all"}
+COMBINED = {"+": "sum", "*": "prod", "max": "max", "min": "min", "or": "any", "and": "all"}
 
 
 class Kept(Protocol):
@@ -134,7 +134,7 @@ class _Shared:
             acc = e.var(x.kind, kind.neutral)
             with self._terms() as (inner, _):
                 add_term(lo, x, inner, kind, acc, seen, False)
-        e.raw(self._combine(_COMBINED[kind.join], acc.name))
+        e.raw(self._combine(COMBINED[kind.join], acc.name))
         if seen.var is not None:
             e.raw(self._combine("sum", seen.var.name))
         return finish(lo, x, kind, acc, seen.count(), seen.any())

@@ -79,6 +79,13 @@ class GpuMachine(Machine):
             self.epoch += 1
         elif isinstance(s, form.Combine):
             self.combine(s)
+        elif isinstance(s, form.Signal):
+            assert self.thread == ALL, "a signal that not all threads reach"
+            self.memory[s.buffer][self.ev(s.index)] += 1
+            self.log.clear()
+        elif isinstance(s, form.AwaitCount):
+            assert self.memory[s.buffer][self.ev(s.index)] == self.ev(s.count), "a turn waits for one that is not before it"
+            self.log.clear()
         elif isinstance(s, form.Trade):
             self.traded = s
             self.players[self.thread].pause()
@@ -140,7 +147,7 @@ class GpuMachine(Machine):
         self.thread = ALL
 
     def blocks(self, s: form.For, turns: range) -> None:
-        for i in reversed(turns):
+        for i in turns if self.kernel.tickets else reversed(turns):
             self.block_number, self.epoch, self.thread = i, 0, ALL
             self.shared, self.matrices = {}, Matrices()
             self.env[s.var] = i

@@ -41,6 +41,8 @@ SAMPLES: list[tuple[form.Stmt, str, str, str]] = [
     (form.Barrier(), "", "", ""),
     (form.Combine("sum", ("v",), None, i("e0")), "e0", "", "v"),
     (form.Combine("argmax", ("v", "w"), yes("e0"), i("e1")), "e1", "e0", "v w"),
+    (form.Signal("t", i("e0")), "e0", "", "%t"),
+    (form.AwaitCount("t", i("e0"), i("e1")), "e0 e1", "", "%t"),
     (form.Fragment("f", TILES), "", "", "#f"),
     (form.Multiply("f", LEFT, RIGHT, 16), "e0 e1", "", "#f"),
     (form.StoreFragment("f", i("e0"), "t", 8), "e0", "", "%t"),

@@ -1,0 +1,233 @@
+"""Kernels of long rows: blocks reduce parts of a row, leave what they find, and put together what the parts gave, by rounds (`scheduling/long_rows.py`).
+
+    block by tickets for turn in 0..steps * rounds * parts {
+      step, round, part = turn ; row = step - round * LAG
+      if round == 0 { thread: %max of the part ; combine ; %max_parts[row, part] = max ; signal }
+      if round == 1 { await those of round 0 ; thread: %max_parts[row, 0..parts] ; combine ; … the sum of the part … ; signal }
+      if round == 2 { await those of round 1 ; … ; thread: results of the part }
+    }
+
+A turn waits for such as begin before it alone, and turns begin in their order, so whichever blocks the device runs, somebody goes on. Parts are put together
+in one order, so that results are the same in every run. Another kernel clears the counters before.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.build import extent_of, size_of
+from pipelink_ir.backends.loops.emit import Atom, i64
+from pipelink_ir.backends.loops.fold import must
+from pipelink_ir.backends.loops.gpu.nests import GpuNest
+from pipelink_ir.backends.loops.gpu.team import COMBINED, Team
+from pipelink_ir.backends.loops.gpu.vector import Wide, aligned, count_of, hold, keep, stored, unrolled
+from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
+from pipelink_ir.backends.loops.nests import Job
+from pipelink_ir.backends.loops.reads import address
+from pipelink_ir.backends.loops.reduce import Kind, Seen, add_term, finish, kind_of, reduced
+from pipelink_ir.ir.dtypes import F64, I32, I64, DType
+from pipelink_ir.ir.nodes import Reduce
+from pipelink_ir.ir.typed import TypedOperator
+from pipelink_ir.passes.scheduling.costs import Plan
+from pipelink_ir.passes.scheduling.counts import ranges_of
+from pipelink_ir.passes.scheduling.long_rows import ABOVE, LongRows
+from pipelink_ir.passes.scheduling.rows import ROW, along_row, is_run
+from pipelink_ir.passes.scheduling.shape import reads_of
+from pipelink_ir.passes.scheduling.uses import Use
+
+THREADS = 512
+"""Threads of a block: each adds up a few terms in their dtype, the sums of threads and of parts are added in f64."""
+PART = 16384
+"""Elements of a part."""
+LAG = 1
+"""By how many rows a round is behind the one before it."""
+ONE = i64(1)
+
+
+def long_rows_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job], way: LongRows) -> tuple[Lowering, int]:
+    """The kernel, still open, and the threads of a block; or the one that clears its counters."""
+    lo = Lowering(op, plan, sites, frozenset(t.name for t, _ in jobs))
+    nest = _LongNest(lo, jobs, way)
+    if way.begins:
+        nest.clear()
+        return lo, 0
+    nest.write()
+    return lo, THREADS
+
+
+class _LongNest(GpuNest):
+    """The loops of one kernel."""
+
+    def __init__(self, lo: Lowering, jobs: list[Job], way: LongRows) -> None:
+        super().__init__(lo, jobs)
+        self.way, self.rounds = way, len(way.rounds)
+        self.blocks = [self.axes[k] for k in way.outer]
+        name = jobs[0][0].name
+        length = size_of(way.length)
+        rows: form.Expr = i64(1)
+        for k in way.outer:
+            rows = _op("*", rows, _op("max", extent_of(jobs[0][1].axes[k]), i64(0)))
+        # Of rows that are not long there are no parts.
+        there = _op("min", _op("max", _op("-", length, i64(ABOVE)), i64(0)), ONE)
+        parts = _op("*", _op("floordiv", _op("+", length, i64(PART - 1)), i64(PART)), there)
+        self.counters = form.Buffer(f"{name}.counters", "temporary", I32, (_op("+", _op("*", rows, i64(self.rounds)), ONE),))
+        self.parts = {id(x): form.Buffer(f"{name}.parts.{k}", "temporary", _kept(x), (rows, parts))
+                      for k, x in enumerate(x for found in way.rounds for x, _ in found)}
+
+    def clear(self) -> None:
+        """All counters are zero from now on."""
+        e = self.e
+        self.lo.scratch.append(self.counters)
+        with e.loop("i", i64(0), e.op("+", e.op("*", self._total(self.blocks), i64(self.rounds)), ONE), kind="grid") as i:
+            e.raw(form.Store(self.counters.name, i, must(0, I32), I32))
+
+    def write(self) -> None:
+        """Writes the kernel."""
+        lo, e = self.lo, self.e
+        lo.scratch += [self.counters, *self.parts.values()]
+        lo.tickets = self.counters.name
+        self.team = Team(lo)
+        self.n = e.op("max", lo.index(self.way.length, lo.root), i64(0))
+        self.count = e.op("quot", e.op("+", self.n, i64(PART - 1)), i64(PART), hint="parts")
+        self.total = self._total(self.blocks)
+        runs = [w.tensor for found in self.way.rounds for x, _ in found for w in self._loads(x)]
+        self.wide = count_of([*runs, *(t for t, _ in self.jobs if len(self.way.outer) < len(self.axes))]) if runs else 1
+        last = self.rounds
+        steps = e.op("+", self.total, i64(last * LAG))
+        turns = e.choose(e.op(">", self.total, i64(0)), e.op("*", e.op("*", steps, i64(last + 1)), self.count), i64(0))
+        with e.loop("turn", i64(0), turns, kind="block") as turn:
+            slot, part = e.op("quot", turn, self.count, hint="slot"), e.op("rest", turn, self.count, hint="part")
+            step, number = e.op("quot", slot, i64(last + 1), hint="step"), e.op("rest", slot, i64(last + 1), hint="round")
+            row = e.op("-", step, e.op("*", number, i64(LAG)))
+            inside = e.op("and", e.op(">=", row, i64(0)), e.op("<", row, self.total))
+            with e.when(inside):
+                self._readable(lambda: self._by_round(number, row, part))
+
+    def _by_round(self, number: Atom, row: Atom, part: Atom) -> None:
+        e = self.e
+        for k in range(self.rounds + 1):
+            with e.when(e.op("==", number, i64(k))):
+                self._round(k, row, part)
+
+    def _round(self, k: int, row: Atom, part: Atom) -> None:
+        e = self.e
+        fixed = dict(zip(self.way.outer, self._places(self.blocks, row), strict=True))
+        self.fixed = fixed
+        # All parts but the first of a row begin where wide accesses may.
+        self.off = e.op("rest", e.op("*", row, self.n), i64(self.wide), hint="off")
+        first = e.op("max", e.op("-", e.op("*", part, i64(PART)), self.off), i64(0))
+        last = e.op("==", part, e.op("-", self.count, ONE))
+        end = e.choose(last, self.n, e.op("-", e.op("*", e.op("+", part, ONE), i64(PART)), self.off))
+        counter = e.op("+", e.op("*", row, i64(self.rounds)), i64(k))
+        begin = e.op("*", row, self.count)
+        if k:
+            e.raw(form.AwaitCount(self.counters.name, counter, self.count))
+        for found in self.way.rounds[:k]:
+            for x, plain in found:
+                self._gather(x, Env({n: fixed[axis] for n, axis in plain}), begin)
+        if k < self.rounds:
+            for x, plain in self.way.rounds[k]:
+                self._reduce(x, Env({n: fixed[axis] for n, axis in plain}), first, end, e.op("+", begin, part))
+            e.raw(form.Signal(self.counters.name, e.op("+", counter, ONE)))
+        elif len(self.way.outer) < len(self.axes):
+            self._results(first, end)
+        else:
+            with e.when(e.op("==", part, i64(0))):
+                self.element([fixed[axis] for axis in range(len(self.axes))])
+
+    def _reduce(self, x: Reduce, env: Env, first: Atom, end: Atom, place: Atom) -> None:
+        """A reduction over the places from `first` on."""
+        lo, e, kind = self.lo, self.e, kind_of(x)
+        acc, index = e.var(x.kind, kind.neutral), ranges_of(x)[0].index
+
+        def term(k: Atom) -> None:
+            add_term(lo, x, env.plus({index: k}), kind, acc, Seen(lo, x, env), kind.join == "+")
+
+        self._places_between(first, end, self._loads(x), [], term)
+        memory = self.parts[id(x)]
+        out = acc
+        if memory.memory is not kind.dtype:
+            out = e.var("wide", must(0, memory.memory))
+            e.assign(out, form.Convert(acc, memory.memory, memory.memory))
+        e.raw(form.Combine(COMBINED[kind.join], (out.name,)))
+        e.raw(form.Store(memory.name, place, out, memory.memory))
+
+    def _results(self, first: Atom, end: Atom) -> None:
+        """The results at the places from `first` on."""
+        jobs = self.jobs
+        wide = [t for t, piece in jobs if not piece.holes and is_run(t, None, jobs[0][1], self.way)]
+        stores = [stored(self.lo, t, piece) for t, piece in jobs] if len(wide) == len(jobs) else []
+        at: list[Use] = []
+        for (_, piece), uses in zip(jobs, self.uses, strict=True):
+            names = {a.index: f"{k}" if k in self.way.outer else ROW for k, a in enumerate(piece.axes)}
+            at += [u for u in (along_row(u, names) for u in uses.uses) if u is not None]
+        self._places_between(first, end, self._runs(at), stores, lambda k: self.element([*self.fixed.values(), k]))
+
+    def _loads(self, x: Reduce) -> list[Wide]:
+        plain = dict(next(plain for found in self.way.rounds for y, plain in found if y is x))
+        names = {**{n: f"{k}" for n, k in plain.items()}, "#1": ROW}
+        return self._runs([u for u in (along_row(u, names) for u in reads_of(self.lo.op, self.lo.plan.local, x, plain)) if u is not None])
+
+    def _runs(self, uses: list[Use]) -> list[Wide]:
+        """Reads of rows that follow each other in memory: they begin at odd places where the results do."""
+        lo, axes = self.lo, (*(f"{k}" for k in self.way.outer), ROW)
+        found = {u: lo.op.tensors[u.tensor] for u in uses}
+        return [Wide(t, self.e.memory(f"{t.name}_own"), u, axes) for u, t in found.items() if is_run(t, u, self.jobs[0][1], self.way)]
+
+    def _places_between(self, first: Atom, end: Atom, loads: list[Wide], stores: list[Wide], one: Callable[[Atom], None]) -> None:
+        """`one` for all places of a part, shared out among the threads: by wide accesses as far as they go, then one by one."""
+        lo, e, count = self.lo, self.e, self.wide
+        begin: Atom = end
+        if count > 1 and loads:
+            wide = e.all_of([aligned(lo, t, count) for t in {w.tensor.name: w.tensor for w in (*loads, *stores)}.values()])
+            off = e.op("rest", e.op("+", first, self.off), i64(count))
+            begin = e.choose(wide, e.op("min", e.op("+", first, e.op("rest", e.op("-", i64(count), off), i64(count))), end), end)
+            vectors = e.op("quot", e.op("-", end, begin), i64(count))
+            with self.team.loop("v", i64(0), vectors, unroll=True) as v:
+                self._vector(e.op("+", begin, e.op("*", v, i64(count))), loads, stores, one)
+            behind = e.op("+", begin, e.op("*", vectors, i64(count)))
+        else:
+            behind = end
+        before = e.op("-", begin, first)
+        with self.team.loop("i", i64(0), e.op("+", before, e.op("-", end, behind)), unroll=count < 2 or not loads) as i:
+            one(e.choose(e.op("<", i, before), e.op("+", first, i), e.op("+", behind, e.op("-", i, before))))
+
+    def _vector(self, k: Atom, loads: list[Wide], stores: list[Wide], one: Callable[[Atom], None]) -> None:
+        lo, e = self.lo, self.e
+        at = [*self.fixed.values(), k]
+        for w in (*loads, *stores):
+            e.raw(form.Alloc(w.own, w.dtype, i64(self.wide)))
+        for w in loads:
+            e.raw(form.Move(w.own, i64(0), lo.buffer(w.tensor), address(lo, w.tensor, w.at(lo, at)), self.wide))
+        with unrolled(lo, "d", self.wide) as d:
+            here = [*at[:-1], e.op("+", k, d)]
+            for w in loads:
+                hold(lo, w, w.at(lo, here), d)
+            if not stores:
+                one(here[-1])
+            for (_, piece), w in zip(self.jobs, stores, strict=False):
+                keep(lo, w, piece, here, d)
+        for w in stores:
+            e.raw(form.Move(lo.buffer(w.tensor), address(lo, w.tensor, w.at(lo, at)), w.own, i64(0), self.wide))
+
+    def _gather(self, x: Reduce, env: Env, begin: Atom) -> None:
+        """What all parts give, from now on the value of the reduction."""
+        lo, e, memory, kind = self.lo, self.e, self.parts[id(x)], kind_of(x)
+        kind = Kind(kind.join, kind.neutral if memory.memory is kind.dtype else must(0, F64), memory.memory)
+        acc = e.var(x.kind, kind.neutral)
+        with self.team.loop("p", i64(0), self.count) as p:
+            value = e.bind("part", form.Load(memory.name, e.op("+", begin, p), memory.memory, memory.memory))
+            e.assign(acc, form.Op(kind.join, (acc, value), memory.memory))
+        e.raw(form.Combine(COMBINED[kind.join], (acc.name,)))
+        seen = Seen(lo, x, env)
+        e.remember(reduced(x, env), finish(lo, x, kind, acc, seen.count(), seen.any()))
+
+
+def _kept(x: Reduce) -> DType:
+    """How what a part gives is kept."""
+    kind = kind_of(x)
+    return F64 if kind.join == "+" and kind.dtype.is_float else kind.dtype
+
+
+def _op(fn: str, a: form.Expr, b: form.Expr) -> form.Expr:
+    return form.Op(fn, (a, b), I64)
