@@ -140,6 +140,9 @@ Expr = Union[Const, Ref, Op, Convert, Choose, Load, Aligned, Thread]
 
 # -------------------------------------------------------------------------------------------------------------------- statements
 
+WORD = 8
+"""Bytes of the words that hold what lies anywhere."""
+
 
 @dataclass(frozen=True, slots=True)
 class Let:
@@ -183,13 +186,17 @@ class Move:
 
     A buffer or shared memory is touched by one access: there the place is a multiple of `count`, `count` elements are 1, 2, 4, 8 or 16 bytes, and the first
     element is aligned to as many, which scratch always is, and a buffer where `Aligned` says so. At least one side is an `Alloc`. Both hold one dtype, or a
-    thread's own scratch holds the compute type of the other side's, and elements are converted as `Load` and `Store` do."""
+    thread's own scratch holds the compute type of the other side's, and elements are converted as `Load` and `Store` do.
+
+    `anywhere`: they come from a buffer that begins at a multiple of `WORD` bytes and has a multiple of as many, are at most as many bytes together, and lie
+    anywhere in it: the words that hold them are read."""
 
     to: str
     at: Expr
     source: str
     index: Expr
     count: int
+    anywhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,13 +253,6 @@ class Barrier:
 
 
 @dataclass(frozen=True, slots=True)
-class Combine:
-    """Combines the values that the threads of a block hold in the `Var`s `names`; afterwards every thread holds the result. Contains its own barriers.
-    Where `apart` holds, which is the same for all threads, each group of `lanes` neighbouring threads combines for itself: the results differ between groups.
-    `lanes` is a power of two, at most 32, and the same for all threads as well.
-
-    `fn` with one name: `sum`, `prod`, `max`, `min` (a NaN wins), `any`, `all`. With two, (value, index): `argmax`, `argmin`: the best value and its index,
-@dataclass(frozen=True, slots=True)
 class Signal:
     """All threads of the block are done with what they stored before: element `index` of the counters, i32, becomes one more. In kernels with `tickets`."""
 
@@ -270,6 +270,13 @@ class AwaitCount:
     count: Expr
 
 
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """Combines the values that the threads of a block hold in the `Var`s `names`; afterwards every thread holds the result. Contains its own barriers.
+    Where `apart` holds, which is the same for all threads, each group of `lanes` neighbouring threads combines for itself: the results differ between groups.
+    `lanes` is a power of two, at most 32, and the same for all threads as well.
+
+    `fn` with one name: `sum`, `prod`, `max`, `min` (a NaN wins), `any`, `all`. With two, (value, index): `argmax`, `argmin`: the best value and its index,
     the lowest index among equals, the first NaN wins; a thread that has no candidate holds the index -1. Sums are combined pairwise in the order of the
     threads."""
 
@@ -502,6 +509,8 @@ class Kernel:
     """A launch has no more blocks than the device runs at once, and each takes many turns."""
     fit: int = 0
     """A wish: registers are kept so few that a multiprocessor holds so many blocks; 0 leaves that to the compiler."""
+    tickets: str = ""
+    """Counters, i32, which are zero: blocks begin turns in their order, by element 0, so that a turn may wait for those before it."""
 
     @property
     def loop(self) -> For | None:
@@ -509,8 +518,6 @@ class Kernel:
         last = self.body[-1] if self.body else None
         return last if isinstance(last, For) and last.kind == "parallel" else None
 
-    tickets: str = ""
-    """Counters, i32, which are zero: blocks begin turns in their order, by element 0, so that a turn may wait for those before it."""
 
 @dataclass(frozen=True, slots=True)
 class Program:
