@@ -181,9 +181,9 @@ class CudaExecutable:
                         return spare.arrays.copy()
                     arrays, outputs = spare.arrays.copy(), spare.addresses
                 instance.give(inputs, outputs)
-                changed = instance.run_again(stream)
+                slower = instance.run_again(stream)
                 if spare is not None:
-                    spare.ran(inputs, changed)
+                    spare.ran(inputs, slower)
             except DeviceError:
                 # The long way meets the fault again, and tells it.
                 instance.dirty.update(instance.steps)

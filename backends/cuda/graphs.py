@@ -83,6 +83,7 @@ class Graphs:
             return
         instance.graph = lane.owned.graphs[id(graph)] = graph
         instance.dirty.clear()
+        instance.retold = False
         used[id(recipe)] = None
         self.captured += 1
 

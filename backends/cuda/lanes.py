@@ -99,6 +99,8 @@ class Instance:
         """The step of the plan that a command of the body launches."""
         self.users: dict[int, list[int]] = {}
         self.dirty: set[int] = set()
+        self.retold = False
+        """Whether arguments have changed since the graph was made. Such a graph takes longer to launch ever after, the more kernels it has."""
         self.calls: list[Call] = []
         """Calls of libraries."""
         self.graph: Graph | None = None
@@ -208,7 +210,8 @@ class Instance:
             self._point(pointer.place, (inputs if pointer.of.kind == "input" else results)[pointer.of.number] + pointer.of.offset)
 
     def run_again(self, stream: int) -> bool:
-        """Issue a run that is nothing but its kernels, behind the last run of the lane, which was on this stream; whether arguments had changed."""
+        """Issue a run that is nothing but its kernels, behind the last run of the lane, which was on this stream. Whether a graph of its own would be quicker: for
+        arguments had changed, or the graph is one that was told of a change."""
         lane, graph, device = self.lane, self.usable, self.lane.device
         if stream == LEGACY:
             lane.owned.late = True
@@ -217,7 +220,8 @@ class Instance:
         else:
             lane.driver.issue(device, self._again_commands(True), lane.table(stream))
         if not self.dirty:
-            return False
+            return self.retold
+        self.retold = True
         if graph is not None or self.graph is None:
             self.dirty.clear()
         return True

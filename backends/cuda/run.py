@@ -173,6 +173,7 @@ class Run:
             if len(instance.body):
                 commands.add(CALL, instance.body.address, len(instance.body))
             return
+        instance.retold = instance.retold or bool(instance.dirty)
         for command in sorted(instance.dirty):
             commands.add(*graph.retold(command))
         commands.add(REPLAY, graph.executable, 0)

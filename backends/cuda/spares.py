@@ -19,7 +19,7 @@ SPARES = 2
 """So many calls."""
 
 AGAIN = 2
-"""A set of results has a graph of its own after so many runs with the same inputs for which arguments had to be changed."""
+"""A set of results has a graph of its own after so many runs with the same inputs for which that would have been quicker."""
 
 
 class Spare:
@@ -46,13 +46,13 @@ class Spare:
             return False
         return lane.driver.replay(lane.device, self.graph, self.stream)
 
-    def ran(self, inputs: list[int], changed: bool) -> None:
-        """Notes a run the usual way, and whether arguments had to be changed for it. The instance has the arguments of this run."""
+    def ran(self, inputs: list[int], slower: bool) -> None:
+        """Notes a run the usual way, and whether a graph of its own would be quicker. The instance has the arguments of this run."""
         if self.inputs != inputs:
             self.inputs, self.times = inputs.copy(), 0
             self.close()
             return
-        self.times += changed
+        self.times += slower
         instance = self.instance
         if self.times < AGAIN or self.graph is not None or self._refused or instance.graph is None or self.stream != LEGACY:
             return

@@ -192,7 +192,7 @@ def test_the_same_arrays_altogether_have_graphs_of_their_own(device: EmulatingDr
     counts = {e[0] for e in device.log}
     assert "replay" in counts
     assert "repoint" not in counts
-    assert len(device.graphs) == graphs == 2  # that of the instance serves one of the two
+    assert len(device.graphs) == graphs == 3  # that of the instance was told of changes, so it serves neither
     other = cupy.ndarray(device, values(9))
     for _ in range(2):
         y = p(x=other, z=z).y
@@ -208,10 +208,28 @@ def test_the_same_arrays_altogether_have_graphs_of_their_own(device: EmulatingDr
         y = p(x=x, z=z).y
         np.testing.assert_array_equal(device.to_host(y), values(k) + 2 + values(1))
     open_graphs = [g for g in device.graphs.values() if not g.closed]
-    assert len(open_graphs) <= 2 + 2
+    assert len(open_graphs) <= 2 + 3
     del p, y
     gc.collect()
     assert all(g.closed for g in device.graphs.values())
+
+
+def test_one_set_of_results_has_a_graph_that_was_never_told_of_anything(device: EmulatingDriver, cupy: Any) -> None:
+    """Whoever holds one result and drops all others: the graph was told of the second array for results once, and is not replayed for ever."""
+    p, arrays = warm(device, cupy, SUM)
+    first = p(**arrays).y
+    for _ in range(4):
+        p(**arrays)
+    lane = p.executable.lane_of_last()  # type: ignore[attr-defined]
+    (instance,) = lane.instances.values()
+    assert instance.retold
+    assert lane.spares.held[-1].graph is not None
+    device.log.clear()
+    for k in range(4):
+        ctypes.memmove(arrays["x"].data.ptr, values(k).ctypes.data, 32)
+        np.testing.assert_array_equal(device.to_host(p(**arrays).y), values(k) + 2 + values(1))
+    assert {e[0] for e in device.log} & {"replay", "repoint"} == {"replay"}
+    np.testing.assert_array_equal(device.to_host(first), values(0) + 2 + values(1))
 
 
 def test_results_that_somebody_holds_stay(device: EmulatingDriver, cupy: Any) -> None:
