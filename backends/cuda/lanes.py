@@ -210,7 +210,7 @@ class Instance:
             self._point(pointer.place, (inputs if pointer.of.kind == "input" else results)[pointer.of.number] + pointer.of.offset)
 
     def run_again(self, stream: int) -> bool:
-        """Issue a run that is nothing but its kernels, behind the last run of the lane, which was on this stream. Whether a graph of its own would be quicker: for
+        """Issue a run that is nothing but its kernels, behind the last run of the lane, which was on this stream. Whether a graph of its own would be quicker:
         arguments had changed, or the graph is one that was told of a change."""
         lane, graph, device = self.lane, self.usable, self.lane.device
         if stream == LEGACY:
