@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -117,6 +118,8 @@ class Chosen:
     def __init__(self, lt: Lt, device: int, problem: Problem) -> None:
         self.lt, self.problem, self.handle = lt, problem, lt.handle(device)
         self._made: list[tuple[Any, int]] = []
+        # What is kept of a choice is kept by the recipes that use it.
+        weakref.finalize(self, _give_back, self._made).atexit = False
         p, n = problem, lt.names
         self.layouts = [self._layout(m, *shape) for m, shape in ((p.right, (p.columns, p.terms)), (p.left, (p.terms, p.rows)), (p.result, (p.columns, p.rows)))]
         first = self.description()
@@ -190,11 +193,10 @@ class Chosen:
         """A call on arrays whose addresses stand at these places: left, right, result, workspace, bias."""
         return Call(self, places)
 
-    def close(self) -> None:
-        """Give the layouts back."""
-        while self._made:
-            destroy, made = self._made.pop()
-            destroy(made)
+
+def _give_back(made: list[tuple[Any, int]]) -> None:
+    for destroy, handle in made:
+        destroy(handle)
 
 
 _BYTES = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2}
@@ -207,13 +209,15 @@ class Call:
         """The places are addresses of the words in which the addresses of arrays stand."""
         left, right, result, workspace, bias = (*places, 0)[:5]
         lt, p = chosen.lt, chosen.problem
-        self.chosen, self._description = chosen, chosen.description()
+        self.chosen, description = chosen, chosen.description()
+        self._close = weakref.finalize(self, _give_back, [(lt.names.matmul_desc_destroy, description)])
+        self._close.atexit = False
         scalar = ctypes.c_double if p.result.dtype == "f64" else ctypes.c_float
         self._alpha, self._beta = scalar(p.alpha), scalar(0)
         self._algorithms = [ctypes.create_string_buffer(found[0], len(found[0])) if found is not None else None for found in (chosen.fit, chosen.other)]
         fit, other = (ctypes.addressof(a) if a is not None else 0 for a in self._algorithms)
         a, b, d = chosen.layouts
-        words = (lt.matmul, lt.set, chosen.handle, self._description, ctypes.addressof(self._alpha), right, a, left, b, ctypes.addressof(self._beta), result, d,
+        words = (lt.matmul, lt.set, chosen.handle, description, ctypes.addressof(self._alpha), right, a, left, b, ctypes.addressof(self._beta), result, d,
                  fit or other, other, workspace, chosen.workspace, bias, int(lt.names.MatmulDescAttribute.BIAS_POINTER), FIT - 1)
         self._block = (ctypes.c_int64 * len(words))(*words)
         self._arrays = tuple(place for place in (left, right, result, bias) if place)
@@ -229,9 +233,7 @@ class Call:
 
     def close(self) -> None:
         """Give the description back."""
-        if self._description:
-            self.chosen.lt.names.matmul_desc_destroy(self._description)
-            self._description = 0
+        self._close()
 
 
 @cache

@@ -57,7 +57,7 @@ class Kernels:
         self._functions: dict[tuple[str, int, bool], Function] = {}
         self._shared: dict[int, int] = {}
         self._occupancy: dict[tuple[int, int, int], int] = {}
-        self._products: dict[Problem, Chosen] = {}
+        self._products: weakref.WeakValueDictionary[Problem, Chosen] = weakref.WeakValueDictionary()
         self._late: dict[str, PipelineCode] = {}
         self._own: dict[str, LoadedOperator] = {}
         self._lock = threading.RLock()
@@ -82,12 +82,13 @@ class Kernels:
         with self._lock:
             if problem.terms == 0:
                 raise Unfit(op, "it takes no sums of no terms")
-            if problem not in self._products:
+            found = self._products.get(problem)
+            if found is None:
                 with self.driver.on(self.device):
-                    self._products[problem] = cublaslt.opened().choose(self.device, problem)
-            if not self._products[problem].able:
+                    found = self._products[problem] = cublaslt.opened().choose(self.device, problem)
+            if not found.able:
                 raise Unfit(op, f"it has no kernel for {problem.rows} rows, {problem.columns} columns and {problem.terms} terms")
-            return self._products[problem]
+            return found
 
     def own(self, op: str) -> LoadedOperator:
         """An operator by the compiler's own code, where a library does not compute it for all sizes: compiled when it is first needed."""
