@@ -25,6 +25,12 @@ ROWS = 8
 """Rows that a thread computes at most."""
 WORK = 6000.0
 """Cost of what is written out for one thread at most."""
+THREADS = 128
+"""Threads of a block that slide down rows: where one is done another begins, so smaller blocks leave less of a multiprocessor without work."""
+FIT = 4
+"""So many such blocks should fit a multiprocessor. It is told so that each thread takes the registers that are its own: loads begin earlier in them."""
+KEPT = 96
+"""Values that a thread may keep from row to row for that."""
 BUSY = 32768
 """So many threads keep a GPU busy: a thread that computes several rows must leave enough for others to do."""
 
@@ -39,8 +45,10 @@ class Window:
     down: int = -1
     rows: int = 1
     whole: tuple[int, ...] = ()
+    threads: int = 0
+    """Threads of a block, and …"""
     fit: int = 0
-    """Blocks that a multiprocessor should hold: fewer the more a thread keeps in registers, 0 if that is little."""
+    """… how many blocks a multiprocessor should hold; 0 leaves it open."""
 
 
 def window_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None) -> Window | None:
@@ -48,12 +56,12 @@ def window_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, cho
     if not piece.axes or piece.holes or long_reductions(op, local, piece, chosen) or heavy(op, local, piece):
         return None
     sizes = [count(a) for a in piece.axes]
-    whole = tuple(k for k, n in enumerate(sizes) if n is not None and n <= SMALL)
+    names = [a.index for a in piece.axes]
+    uses = uses_of(piece, op.tensors, local, chosen or {}).uses
+    whole = tuple(k for k, n in enumerate(sizes) if n is not None and n <= SMALL and (n == 1 or not _pictures(uses, names, k)))
     others = [k for k in range(len(sizes)) if k not in whole]
     if not others or 0 in sizes:
         return None
-    names = [a.index for a in piece.axes]
-    uses = uses_of(piece, op.tensors, local, chosen or {}).uses
     across = others[-1]
     shared = [k for k in others if _distances(uses, names[k]) > 1]
     channels = [k for k in whole if sizes[k] != 1]
@@ -75,9 +83,10 @@ def window_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, cho
         rows, many = (rows // 2, many) if rows > 1 else (1, many // 2)
     if many * rows == 1 and not channels:
         return None
-    kept = _kept(uses, names, {names[k]: sizes[k] or 1 for k in whole}, names[across], many, names[down] if down >= 0 else "")
-    fit = next((n for n, most in ((0, 20), (4, 36), (3, 48), (2, 96)) if kept <= most), 0)
-    return Window(across, many, down if rows > 1 else -1, rows, whole, fit if rows > 1 else 0)
+    if rows == 1:
+        return Window(across, many, -1, 1, whole)
+    kept = _kept(uses, names, {names[k]: sizes[k] or 1 for k in whole}, names[across], many, names[down])
+    return Window(across, many, down, rows, whole, THREADS, FIT if kept <= KEPT else 0)
 
 
 def slides(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None) -> bool:
@@ -95,6 +104,12 @@ def _at(u: Use, name: str) -> set[tuple[object, ...]]:
             if all(n.startswith("#") for n, _ in rest):
                 out |= {(lin.constant, rest, k) for k in range(3 if rest else 1)}
     return out
+
+
+def _pictures(uses: list[Use], names: list[str], k: int) -> bool:
+    """Whether an axis counts pictures, which share nothing but weights: it is the first of the result and of all that is read along its axes."""
+    own = [u for u in uses if any(n in lin.names for lin in u.at for n in names)]
+    return k == 0 and bool(own) and all(u.at[0].only(names[k]) for u in own)
 
 
 def _distances(uses: list[Use], name: str) -> int:

@@ -122,7 +122,7 @@ def _grid(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 
 def _window(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     assert isinstance(k.way, Window)
-    return window_body(op, plan, sites, k.jobs[0], k.way, k.chosen), k.knobs.threads
+    return window_body(op, plan, sites, k.jobs[0], k.way, k.chosen), k.knobs.threads or k.way.threads
 
 
 def _tile(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
