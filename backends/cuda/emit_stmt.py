@@ -192,7 +192,7 @@ class Writer:
 
     def _move(self, s: Move) -> None:
         to, source = self.e.places[s.to], self.e.places[s.source]
-        word = "load" if to.private else "store" if source.private else "copy"
+        word = "take" if s.anywhere else "load" if to.private else "store" if source.private else "copy"
         self.line(f"pl::{word}_many<{s.count}>(&{to.name}[{self.e.address(s.at)}], &{source.name}[{self.e.address(s.index)}]);")
 
     # ------------------------------------------------------------------------------------------ what one thread does for its block

@@ -154,7 +154,8 @@ class _Checker:
             here, there = self.memory[name], self.memory[other]
             self.need(here is there or (here is there.compute and name in self.own) or (there is here.compute and other in self.own),
                       f"%{s.source} is moved to %{s.to} as another dtype")
-            self.need(name in self.own or s.count * here.bytes in (1, 2, 4, 8, 16), f"{s.count} elements of %{name} are moved at once")
+            fits = s.count * here.bytes <= form.WORD and name == s.source and s.to in self.own if s.anywhere else s.count * here.bytes in (1, 2, 4, 8, 16)
+            self.need(name in self.own or fits, f"{s.count} elements of %{name} are moved at once")
 
     def bind(self, name: str, dtype: DType, scope: set[str]) -> None:
         self.need(name not in self.types, f"{name} is bound twice")

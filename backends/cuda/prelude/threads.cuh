@@ -42,6 +42,44 @@ template <int COUNT, typename To, typename From> PL_DEVICE void load_many(To* to
   PL_UNROLL
   for (int k = 0; k < COUNT; k++) to[k] = To(all.at[k]);
 }
+// A word that is read once: its line is the first to leave the caches, before what others have just written.
+PL_DEVICE u64 once(const u64* from) {
+#if PIPELINK_PTX
+  u64 out;
+  asm("ld.global.cs.nc.b64 %0, [%1];" : "=l"(out) : "l"(__cvta_generic_to_global(from)));
+  return out;
+#else
+  return *from;
+#endif
+}
+// The eight bytes that begin `shift` bytes, 0 to 7, behind the first of two words.
+PL_DEVICE u64 bytes_from(u64 low, u64 high, int shift) {
+#if PIPELINK_PTX
+  const bool far = shift >= 4;
+  const u32 a = far ? u32(low >> 32) : u32(low), b = far ? u32(high) : u32(low >> 32), c = far ? u32(high >> 32) : u32(high);
+  return u64(__funnelshift_r(a, b, 8 * shift)) | u64(__funnelshift_r(b, c, 8 * shift)) << 32;
+#else
+  return shift == 0 ? low : low >> (8 * shift) | high << (64 - 8 * shift);
+#endif
+}
+// Neighbours that lie anywhere, out of the words of 8 bytes that hold them.
+template <int COUNT, typename To, typename From> PL_DEVICE void take_many(To* to, const From* from) {
+  constexpr int BYTES = COUNT * int(sizeof(From));
+  static_assert(BYTES <= 8, "more than a word");
+  const int shift = int(reinterpret_cast<u64>(from) & 7u);
+  const u64* words = reinterpret_cast<const u64*>(reinterpret_cast<const char*>(from) - shift);
+  const u64 low = once(words);
+  u64 high = 0;
+  if (shift + BYTES > 8) high = once(words + 1);
+  const u64 all = bytes_from(low, high, shift);
+  PL_UNROLL
+  for (int k = 0; k < COUNT; k++) {
+    const u64 bits = all >> (8 * int(sizeof(From)) * k);
+    Many<From, 1> one;
+    memcpy(&one, &bits, sizeof(From));
+    to[k] = To(one.at[0]);
+  }
+}
 template <typename To, typename From> PL_DEVICE void put_two(To* to, From a, From b) {
   to[0] = To(a);
   to[1] = To(b);
@@ -202,24 +240,6 @@ template <typename T, typename I> PL_DEVICE void lanes_argmin(T& value, I& index
 template <typename T, typename I> PL_DEVICE void block_argmax(T& value, I& index) { block_best<true>(value, index); }
 template <typename T, typename I> PL_DEVICE void block_argmin(T& value, I& index) { block_best<false>(value, index); }
 
-// ------------------------------------------------------------------------------------------- failures, memory on the way
-
-// The first check that fails leaves its number and up to four values; the host looks after the last kernel.
-struct Status {
-  u64 taken;
-  i64 site, values[4];
-};
-enum : i64 { OUT_OF_MEMORY = -1 };
-PL_DEVICE void fail(Status* status, i64 site, i64 a = 0, i64 b = 0, i64 c = 0, i64 d = 0) {
-  if (atomicCAS(&status->taken, 0ull, 1ull) != 0) return;
-  status->site = site;
-  status->values[0] = a;
-  status->values[1] = b;
-  status->values[2] = c;
-  status->values[3] = d;
-}
-
-// Scratch whose size depends on the sizes of a call, cut off one piece after the other; each begins at a multiple of 16 bytes.
 // ------------------------------------------------------------------------------------------- blocks that wait for each other
 
 // Turns are taken in their order, so whatever an earlier one does is under way or done. All threads call these.
@@ -254,6 +274,24 @@ PL_DEVICE void await_count(int* counter, int count) {
   __syncthreads();
 }
 
+// ------------------------------------------------------------------------------------------- failures, memory on the way
+
+// The first check that fails leaves its number and up to four values; the host looks after the last kernel.
+struct Status {
+  u64 taken;
+  i64 site, values[4];
+};
+enum : i64 { OUT_OF_MEMORY = -1 };
+PL_DEVICE void fail(Status* status, i64 site, i64 a = 0, i64 b = 0, i64 c = 0, i64 d = 0) {
+  if (atomicCAS(&status->taken, 0ull, 1ull) != 0) return;
+  status->site = site;
+  status->values[0] = a;
+  status->values[1] = b;
+  status->values[2] = c;
+  status->values[3] = d;
+}
+
+// Scratch whose size depends on the sizes of a call, cut off one piece after the other; each begins at a multiple of 16 bytes.
 struct Arena {
   u8* at;
   template <typename T> PL_MEMBER T* take(i64 count) {

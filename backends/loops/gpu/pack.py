@@ -46,10 +46,10 @@ class Packer:
         before: dict[int, list[form.Stmt]] = {}
         after: dict[int, list[form.Stmt]] = {}
         bound = {s.name: k for k, s in enumerate(out) if isinstance(s, form.Let)}
-        for (buffer, terms), found in _groups(self.e, out, lambda s: self._loaded(s)).items():
+        for (buffer, terms), found in groups(self.e, out, lambda s: self._loaded(s)).items():
             for places in self._stretches(buffer, terms, found):
                 self._load(buffer, places, out, bound, before)
-        for (buffer, terms), found in _groups(self.e, out, lambda s: self._stored(s)).items():
+        for (buffer, terms), found in groups(self.e, out, lambda s: self._stored(s)).items():
             for places in self._stretches(buffer, terms, found):
                 self._store(buffer, places, out, bound, before, after)
         return [s for k, own in enumerate(out) for s in (*before.get(k, ()), own, *after.get(k, ()))]
@@ -161,7 +161,7 @@ def _twos(n: int) -> int:
     return _NEVER if not n else (n & -n).bit_length() - 1
 
 
-def _groups(e: Emitter, stmts: list[form.Stmt], of: Callable[[form.Stmt], tuple[str, form.Expr] | None]) -> dict[tuple[str, Terms], dict[int, int]]:
+def groups(e: Emitter, stmts: list[form.Stmt], of: Callable[[form.Stmt], tuple[str, form.Expr] | None]) -> dict[tuple[str, Terms], dict[int, int]]:
     """For each buffer and sum of names the statement that moves the element at each constant beyond it."""
     out: dict[tuple[str, Terms], dict[int, int]] = {}
     for k, s in enumerate(stmts):

@@ -9,6 +9,8 @@
 places that follow each other are stored side by side (rows of an odd length, operands that begin in between), what is stored still goes by wide accesses, and
 so does what is read at the same places; other reads go one by one. Else the thread takes places that are far apart, so that neighbouring threads still
 touch neighbours.
+
+A row of a table whose number is computed (`%table[%number[n], d]`) is read by wide accesses as well, behind the checks of its place.
 """
 from __future__ import annotations
 
@@ -17,13 +19,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.borders import inside
 from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, i64, key_of
+from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.gpu.nests import GpuNest, Turns
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
-from pipelink_ir.backends.loops.reads import address
+from pipelink_ir.backends.loops.reads import address, extent, low
 from pipelink_ir.ir.dtypes import BOOL, F64, I64, DType
+from pipelink_ir.ir.nodes import Expr, Name, Read, Reduce
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
+from pipelink_ir.ir.walk import children
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.knobs import NONE, Knobs
 from pipelink_ir.passes.scheduling.uses import Use
@@ -78,6 +84,40 @@ def stored(lo: Lowering, t: Tensor, piece: Piece) -> Wide:
     return Wide(t, lo.e.memory(f"{t.name}_own"), wide=piece.value.dtype is F64 and t.dtype is not F64)
 
 
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A read along the row of the result, of a row that is computed, and the names of the axes around it."""
+
+    wide: Wide
+    read: Read
+
+    def at(self, lo: Lowering, places: list[Atom]) -> tuple[Atom, ...]:
+        """The indices where the axes of the result stand at some place."""
+        env = Env(dict(zip(self.wide.axes, places, strict=True)))
+        return tuple(lo.index(i, env) for i in self.read.indices)
+
+    def inside(self, lo: Lowering, at: tuple[Atom, ...]) -> Atom:
+        """Whether all that is checked at run time holds."""
+        t, e = self.wide.tensor, lo.e
+        return e.all_of([inside(e, e.op("-", at[k], low(lo, t, k)), extent(lo, t, k)) for k, word in enumerate(self.read.access or ()) if word == "check"])
+
+
+def gathers_row(u: Use, row: str) -> bool:
+    """Whether a read takes neighbours along the row, of a row that is computed, and nothing but checks is asked on the way."""
+    last, others = u.at[-1], u.at[:-1]
+    return last.only(row) and any(lin.opaque for lin in others) and not any(row in lin.names for lin in others) and set(u.access) <= {"inside", "check"} \
+        and u.access[-1] == "inside"
+
+
+def reads_of_rows(x: Expr, row: str) -> Iterator[Read]:
+    """The reads in a value, those in reductions aside, that are along a row."""
+    if isinstance(x, Read) and x.indices and isinstance(x.indices[-1], Name) and x.indices[-1].name == row:
+        yield x
+    if not isinstance(x, Reduce):
+        for c in children(x):
+            yield from reads_of_rows(c, row)
+
+
 def count_of(tensors: list[Tensor]) -> int:
     """How many neighbours one access moves of the widest of them."""
     return min(MOST, BYTES // max(t.dtype.bytes for t in tensors))
@@ -127,6 +167,7 @@ class VectorNest(GpuNest):
     """The loops of one kernel."""
 
     knobs: Knobs = NONE
+    gathers: list[Gathered]
     beside = False
     """Whether others share the launch."""
 
@@ -145,7 +186,7 @@ class VectorNest(GpuNest):
         if reads is None:
             return None
         tensors = [t for t, _ in self.jobs]
-        self.count = count_of([*tensors, *(self.lo.op.tensors[u.tensor] for u, _ in reads)])
+        self.count = count_of([*tensors, *(self.lo.op.tensors[u.tensor] for u, _ in reads), *(g.wide.tensor for g in self.gathers)])
         if self.knobs.vector:
             self.count = min(self.count, self.knobs.vector)
         if self.count < 2:
@@ -159,6 +200,8 @@ class VectorNest(GpuNest):
         """Reads that go by wide accesses, with the axes in their indices; None where too much would still be read element by element."""
         found: dict[object, tuple[Use, tuple[str, ...]]] = {}
         scattered: set[object] = set()
+        self.gathers = []
+        gathered: set[object] = set()
         for (_, piece), uses in zip(self.jobs, self.uses, strict=True):
             axes = tuple(a.index for a in piece.axes)
             row = axes[-1]
@@ -171,9 +214,20 @@ class VectorNest(GpuNest):
                 good = plain(u, set(axes)) and dict(last.terms) == {row: 1} and all(row not in lin.names for lin in others)
                 if good and last.constant % 2 == 0:
                     found[u.tensor, u.at] = u, axes
+                elif (u.tensor, u.at) in gathered:
+                    continue
+                elif gathers_row(u, row) and (own := self._gathered(u, piece, axes)):
+                    gathered.add((u.tensor, u.at))
+                    self.gathers += own
                 else:
                     scattered.add((u.tensor, u.at, u.access))
         return list(found.values()) if len(scattered) <= SCATTERED else None
+
+    def _gathered(self, u: Use, piece: Piece, axes: tuple[str, ...]) -> list[Gathered]:
+        """The reads that a use of a row stands for; none if one is in a local that is evaluated on the way."""
+        t = self.lo.op.tensors[u.tensor]
+        reads = {r.indices: r for r in reads_of_rows(piece.value, axes[-1]) if r.tensor == u.tensor}
+        return [Gathered(Wide(t, self.e.memory(f"{t.name}_own"), None, axes), r) for r in reads.values()]
 
     def _following(self) -> list[Wide] | None:
         """Reads at the same place as what is stored, where the number of a place is its address in everything stored; None where it is not, or where elements
@@ -210,7 +264,10 @@ class VectorNest(GpuNest):
             kept.append(w)
             needs += more
         self.loads = kept
-        needs += [aligned(self.lo, t, self.count) for t in {w.tensor.name: w.tensor for w in (*self.stores.values(), *kept)}.values()]
+        for g in self.gathers:
+            needs += conditions(self.lo, g.wide.tensor, tuple(first), True, self.count)
+        read = [*kept, *(g.wide for g in self.gathers)]
+        needs += [aligned(self.lo, t, self.count) for t in {w.tensor.name: w.tensor for w in (*self.stores.values(), *read)}.values()]
         wide: Atom = TRUE
         for n in needs:
             if isinstance(n, form.Const) and not n.value:
@@ -282,10 +339,12 @@ class VectorNest(GpuNest):
     def _together(self, p: Atom, turns: Atom, flight: int) -> None:
         """The places of a thread side by side: all loads first."""
         lo, e = self.lo, self.e
-        for w in (*self.loads, *self.stores.values()):
+        for w in (*self.loads, *(g.wide for g in self.gathers), *self.stores.values()):
             e.raw(form.Alloc(w.own, w.dtype, i64(self.count * flight)))
-        if self.loads:
+        if self.loads or self.gathers:
             with self._vector(p, turns, flight) as (begin, at):
+                for g in self.gathers:
+                    self._gather(g, begin, at)
                 for w in self.loads:
                     e.raw(form.Move(w.own, begin, lo.buffer(w.tensor), address(lo, w.tensor, w.at(lo, at)), self.count))
         with self._vector(p, turns, flight) as (begin, at):
@@ -293,11 +352,27 @@ class VectorNest(GpuNest):
                 here = [*at[:-1], e.op("+", at[-1], d)]
                 for w in self.loads:
                     hold(lo, w, w.at(lo, here), e.op("+", begin, d))
+                for g in self.gathers:
+                    hold(lo, g.wide, g.at(lo, here), e.op("+", begin, d))
                 for t, piece in self.jobs:
                     keep(lo, self.stores[t.name], piece, here, e.op("+", begin, d))
             for w in self.stores.values():
                 e.raw(form.Move(lo.buffer(w.tensor), address(lo, w.tensor, tuple(at)), w.own, begin, self.count))
 
+
+    def _gather(self, g: Gathered, begin: Atom, at: list[Atom]) -> None:
+        """A vector of a row that is computed. Where that is no row, zeros, which nobody asks for."""
+        lo, e, w = self.lo, self.e, g.wide
+        places = g.at(lo, at)
+        there = g.inside(lo, places)
+        with e.frame("lazy") as some:
+            e.raw(form.Move(w.own, begin, lo.buffer(w.tensor), address(lo, w.tensor, places), self.count))
+        if there is TRUE:
+            e.raw(some.stmts[-1])
+            return
+        with e.frame("lazy") as none, unrolled(lo, "d", self.count) as d:
+            e.raw(form.Store(w.own, e.op("+", begin, d), must(0, w.dtype), w.dtype))
+        e.raw(form.If(there, tuple(some.stmts), tuple(none.stmts)))
 
     def _in_order(self, p: Atom, turns: Atom, flight: int) -> None:
         """Places of a thread that follow each other, over the ends of rows: what is stored by wide accesses, what is read there by such where it can be."""

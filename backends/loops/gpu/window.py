@@ -21,6 +21,7 @@ from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import TRUE, Affine, Atom, i64, key_of
 from pipelink_ir.backends.loops.gpu.flat import Flat, unravel
 from pipelink_ir.backends.loops.gpu.pack import Packer
+from pipelink_ir.backends.loops.gpu.take import Taker
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import Axis, Job, Nest
 from pipelink_ir.backends.loops.split import running
@@ -77,9 +78,9 @@ class _Runs(Nest):
             packer = Packer(self.lo, {self.across.n: w.many})
             with running(self.lo, None, self._inside(begin, first), None):
                 self._written_out(fixed, begin, first)
-            if w.many > 1:
-                whole.stmts[:] = packer.packed(whole.stmts)
-        fine = e.all_of([*packer.conditions(), *([self._divides(self.across.n, w.many)] if w.many > 1 else [])])
+            taker = Taker(self.lo)
+            whole.stmts[:] = packer.packed(whole.stmts) if w.many > 1 else taker.taken(whole.stmts)
+        fine = e.all_of([*packer.conditions(), *taker.conditions(), *([self._divides(self.across.n, w.many)] if w.many > 1 else [])])
         full = e.op("<=", e.op("+", first, i64(w.rows)), self.down.n) if self.down is not None and w.rows > 1 else TRUE
         block = tuple(whole.stmts)
         if full is not TRUE:

@@ -125,7 +125,10 @@ class Machine:
 
     def move(self, s: form.Move, at: int, index: int) -> None:
         for name, place in ((s.to, at), (s.source, index)):
-            if name in self.wide:
+            if name in self.wide and s.anywhere:
+                bytes_ = self.dtypes[name].bytes
+                assert self.skew.get(name, 0) * bytes_ % form.WORD == len(self.memory[name]) * bytes_ % form.WORD == 0, f"%{name} is no whole number of words"
+            elif name in self.wide:
                 assert (self.skew.get(name, 0) + place) % s.count == 0, f"%{name}[{place}] is no place for {s.count} elements at once"
         for k in range(s.count):
             assert 0 <= index + k < len(self.memory[s.source]), f"load outside %{s.source}: {index + k} of {len(self.memory[s.source])}"

@@ -110,12 +110,28 @@ def test_work_that_is_too_large_to_be_written_out_is_not() -> None:
 def test_a_gather_takes_all_channels_from_one_place() -> None:
     text = op("%x: tensor<HxWx3xu8>, %p: tensor<Mxi32>, %q: tensor<Mxi32> -> %y: tensor<3xMxf32>",
               "%y[c, m] = f32(%x[%p[m], %q[m], c]) / 255", "memory { border = replicate }")
-    # Each index is loaded once, for three channels.
-    assert program_text(built(text)).count("%p[") == 1
-    x = RNG.integers(0, 256, (5, 7, 3)).astype(np.uint8)
-    p, q = RNG.integers(-2, 8, 11).astype(np.int32), RNG.integers(-2, 9, 11).astype(np.int32)
-    want = x[p.clip(0, 4), q.clip(0, 6)].T.astype(np.float64) / 255
-    np.testing.assert_allclose(results(text, x=x, p=p, q=q)["y"], want, rtol=1e-6)
+    # Each index is loaded once, for three channels: by words, and where the image is no whole number of them.
+    assert program_text(built(text)).count("%p[") == 2
+    assert "x 3 anywhere" in program_text(built(text))
+    for shape in ((5, 7, 3), (4, 6, 3), (1, 8, 3)):
+        x = RNG.integers(0, 256, shape).astype(np.uint8)
+        p, q = RNG.integers(-2, 8, 11).astype(np.int32), RNG.integers(-2, 9, 11).astype(np.int32)
+        want = x[p.clip(0, shape[0] - 1), q.clip(0, shape[1] - 1)].T.astype(np.float64) / 255
+        np.testing.assert_allclose(results(text, x=x, p=p, q=q)["y"], want, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("dtype", "channels", "parts"), [("u8", 3, {6, 3}), ("i8", 4, {8, 4}), ("u16", 2, {4, 2}), ("f16", 3, {3}), ("u8", 4, {8, 4})])
+@pytest.mark.parametrize("border", ["replicate", "wrap"])
+def test_two_places_that_may_follow_each_other(dtype: str, channels: int, parts: set[int], border: str) -> None:
+    text = op(f"%x: tensor<Wx{channels}x{dtype}>, %p: tensor<Mxi32> -> %y: tensor<{channels}xMxf32>",
+              "%y[c, m] = f32(%x[%p[m], c]) + 2 * f32(%x[%p[m] + 1, c])", f"memory {{ border = {border} }}")
+    taken = {int(line.split(" x ")[1].split()[0]) for line in program_text(built(text)).splitlines() if line.endswith(" anywhere")}
+    assert taken == (parts if border == "replicate" else {min(parts)})
+    for n in (1, 2, 5, 8, 16):
+        x = RNG.integers(0, 100, (n, channels)).astype({"f16": np.float16, "i8": np.int8, "u16": np.uint16}.get(dtype, np.uint8))
+        p = np.arange(-3, n + 3, dtype=np.int32)
+        first, second = (np.clip(q, 0, n - 1) if border == "replicate" else q % n for q in (p, p + 1))
+        np.testing.assert_array_equal(results(text, x=x, p=p)["y"], x[first].T.astype(np.float64) + 2.0 * x[second].T)
 
 
 def test_a_small_axis_beside_the_window_that_is_not_known() -> None:
