@@ -244,7 +244,8 @@ def _read(op: TypedOperator, plan: Plan, k: KernelPlan, names: list[str]) -> set
 
 
 def _with_knobs(k: KernelPlan, wishes: Wishes) -> KernelPlan:
-    knobs = knobs_of(k.kind, [t.name for t, _ in k.jobs] or [k.name], wishes)
+    kind = "block" if isinstance(k.way, ShortRows | LongRows) else k.kind
+    knobs = knobs_of(kind, [t.name for t, _ in k.jobs] or [k.name], wishes)
     return k if knobs is NONE else replace(k, knobs=knobs)
 
 

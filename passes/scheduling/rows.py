@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 LANES = 32
 """Threads that a short row has at most."""
-EACH, BYTES = 16, 64
-"""Elements of rows that a thread holds, and bytes of them."""
+EACH = 8
+"""Elements of rows that a thread holds."""
 KEPT = 2
 """Tensors whose rows are held at once."""
 LEAST = 4
@@ -77,7 +77,7 @@ def short_rows(op: TypedOperator, local: Callable[[str], bool], jobs: Sequence[J
                 found[along] = None
     if not 1 <= len(found) <= KEPT:
         return None
-    each = min(EACH, BYTES // max(op.tensors[u.tensor].dtype.bytes for u in found)) // len(found)
+    each = EACH // len(found)
     n = known(length)
     if n is not None and not 0 < n <= LANES * each:
         return None

@@ -37,8 +37,10 @@ from pipelink_ir.passes.scheduling.uses import Use
 
 THREADS = 512
 """Threads of a block: each adds up a few terms in their dtype, the sums of threads and of parts are added in f64."""
-PART = 16384
-"""Elements of a part."""
+PART = 4096
+"""Elements of a part, …"""
+MANY = ((1 << 21, 1), (1 << 23, 2))
+"""… and by how many times as many it is larger where there are so many elements: then all blocks have parts, and fewer leave less to put together."""
 LAG = 1
 """By how many rows a round is behind the one before it."""
 ONE = i64(1)
@@ -69,7 +71,11 @@ class _LongNest(GpuNest):
             rows = _op("*", rows, _op("max", extent_of(jobs[0][1].axes[k]), i64(0)))
         # Of rows that are not long there are no parts.
         there = _op("min", _op("max", _op("-", length, i64(ABOVE)), i64(0)), ONE)
-        parts = _op("*", _op("floordiv", _op("+", length, i64(PART - 1)), i64(PART)), there)
+        size: form.Expr = ONE
+        for many, times in MANY:
+            size = _op("+", size, _op("*", _op("min", _op("floordiv", _op("*", rows, length), i64(many)), ONE), i64(times)))
+        size = _op("*", size, i64(PART))
+        parts = _op("*", _op("floordiv", _op("+", length, _op("-", size, ONE)), size), there)
         self.counters = form.Buffer(f"{name}.counters", "temporary", I32, (_op("+", _op("*", rows, i64(self.rounds)), ONE),))
         self.parts = {id(x): form.Buffer(f"{name}.parts.{k}", "temporary", _kept(x), (rows, parts))
                       for k, x in enumerate(x for found in way.rounds for x, _ in found)}
@@ -88,8 +94,12 @@ class _LongNest(GpuNest):
         lo.tickets = self.counters.name
         self.team = Team(lo)
         self.n = e.op("max", lo.index(self.way.length, lo.root), i64(0))
-        self.count = e.op("quot", e.op("+", self.n, i64(PART - 1)), i64(PART), hint="parts")
         self.total = self._total(self.blocks)
+        elements = e.op("*", self.total, self.n)
+        self.size: Atom = i64(PART)
+        for many, times in MANY:
+            self.size = e.op("+", self.size, e.choose(e.op("<", elements, i64(many)), i64(0), i64(times * PART)))
+        self.count = e.op("quot", e.op("+", self.n, e.op("-", self.size, ONE)), self.size, hint="parts")
         runs = [w.tensor for found in self.way.rounds for x, _ in found for w in self._loads(x)]
         self.wide = count_of([*runs, *(t for t, _ in self.jobs if len(self.way.outer) < len(self.axes))]) if runs else 1
         last = self.rounds
@@ -115,9 +125,9 @@ class _LongNest(GpuNest):
         self.fixed = fixed
         # All parts but the first of a row begin where wide accesses may.
         self.off = e.op("rest", e.op("*", row, self.n), i64(self.wide), hint="off")
-        first = e.op("max", e.op("-", e.op("*", part, i64(PART)), self.off), i64(0))
+        first = e.op("max", e.op("-", e.op("*", part, self.size), self.off), i64(0))
         last = e.op("==", part, e.op("-", self.count, ONE))
-        end = e.choose(last, self.n, e.op("-", e.op("*", e.op("+", part, ONE), i64(PART)), self.off))
+        end = e.choose(last, self.n, e.op("-", e.op("*", e.op("+", part, ONE), self.size), self.off))
         counter = e.op("+", e.op("*", row, i64(self.rounds)), i64(k))
         begin = e.op("*", row, self.count)
         if k:

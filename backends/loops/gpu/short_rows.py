@@ -25,7 +25,7 @@ from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.reads import address
 from pipelink_ir.ir.nodes import Reduce
-from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
+from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.ir.walk import walk
 from pipelink_ir.passes.scheduling.costs import Costs, Plan
 from pipelink_ir.passes.scheduling.rows import LANES, ROW, ShortRows, along_row, along_rows, is_run
@@ -33,6 +33,10 @@ from pipelink_ir.passes.scheduling.uses import Use
 
 THREADS = 256
 """Threads of a block: a run of rows begins at a multiple of a wide access, since they have a multiple of eight rows."""
+FIT = 4
+"""Blocks that a multiprocessor should hold."""
+LOT = 32768
+"""Bytes of shared memory for the runs of a block in one turn: the more is under way, the less matters that threads wait for each other in between."""
 
 
 def short_rows_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job], way: ShortRows) -> tuple[Lowering, int]:
@@ -40,6 +44,7 @@ def short_rows_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job]
     lo = Lowering(op, plan, sites, frozenset(t.name for t, _ in jobs))
     lo.shared_out = frozenset(id(r.reduce) for r in along_rows(op, plan.local, jobs))
     _ShortNest(lo, jobs, way).write()
+    lo.fit = FIT
     return lo, THREADS
 
 
@@ -107,7 +112,12 @@ class _ShortNest(GpuNest):
         self.lanes: Atom = i64(LANES)
         for lanes in (16, 8, 4, 2, 1):
             self.lanes = e.choose(e.op("<=", self.n, i64(lanes * way.each)), i64(lanes), self.lanes)
-        self.lot = e.op("quot", i64(THREADS), self.lanes, hint="rows")
+        at_once = e.op("quot", i64(THREADS), self.lanes, hint="rows")
+        kept = [lo.op.tensors[u.tensor] for u in way.kept]
+        size = max(t.dtype.bytes for t in (*kept, *(t for t, _ in jobs))) * len(kept)
+        self.times = max(1, LOT // (THREADS * way.each * size))
+        """How many rows a thread has in a turn, one after the other."""
+        self.at_once, self.lot = at_once, e.op("*", at_once, i64(self.times))
         self.inner = len(way.outer) < len(self.axes)
 
     def write(self) -> None:
@@ -186,16 +196,45 @@ class _ShortNest(GpuNest):
 
     def _turn_of(self, p: Atom, count: int, beside: list[Wide]) -> None:
         """What a block does in turn `p`, by accesses of so many elements."""
+        e = self.e
+        runs = [w.tensor for w in self._kept() if count == 1 and self._run(w.tensor, w.use)]
+        lots = [(t, self._alloc(t)) for t in dict.fromkeys(runs)]
+        outs: list[tuple[Tensor, str]] = []
+        free = list(lots)
+        for t, piece in self.jobs if self.inner and count == 1 else ():
+            if self._run(t, None) and not piece.holes:
+                # A thread alone touches what it read there.
+                memory = next((m for s, m in free if s.dtype is t.dtype), None) or self._alloc(t)
+                free = [(s, m) for s, m in free if m != memory]
+                outs.append((t, memory))
+        for t, memory in lots:
+            self._copy(p, t, memory, True)
+        if lots:
+            e.raw(form.Barrier())
+        left = e.op("-", self.places, e.op("*", p, self.lot))
+        times = e.op("min", e.op("quot", e.op("+", left, e.op("-", self.at_once, i64(1))), self.at_once), i64(self.times))
+        with e.loop("time", i64(0), times, nonempty=True) as time:
+            self._one_each(p, time, count, beside, {t.name: m for t, m in lots}, {t.name: m for t, m in outs})
+        if outs:
+            e.raw(form.Barrier())
+        for t, memory in outs:
+            self._copy(p, t, memory, False)
+
+    def _one_each(self, p: Atom, time: Atom, count: int, beside: list[Wide], lots: dict[str, str], outs: dict[str, str]) -> None:
+        """What a thread does for one of its rows."""
         lo, e, way = self.lo, self.e, self.way
         static = isinstance(self.n, form.Const) and isinstance(self.lanes, form.Const)
         vectors = -(-_value(self.n) // (_value(self.lanes) * count)) if static else way.each // count
-        row = Lot(lo, self.n, i64(THREADS), count, vectors, self._kept(), TRUE, self.lot, computed=self._computed(), alone=self.team.alone, lanes=self.lanes)
+        row = Lot(lo, self.n, i64(THREADS), count, vectors, self._kept(), TRUE, self.at_once, computed=self._computed(), alone=self.team.alone,
+                  lanes=self.lanes)
         blocks = [self.axes[k] for k in way.outer]
-        fixed = dict(zip(way.outer, self._places(blocks, row.begin(p, self.places)), strict=True))
+        number = row.begin(e.op("+", e.op("*", p, i64(self.times)), time), self.places)
+        row.place = e.op("+", e.op("*", time, self.at_once), row.place)
+        fixed = dict(zip(way.outer, self._places(blocks, number), strict=True))
         row.fixed = {f"{k}": i for k, i in fixed.items()}
         self.team.row = row
         with e.frame("lazy") as f:
-            lots = self._load(row, p)
+            self._load(row, lots)
             for _, piece in self.jobs:
                 self.team.ahead(piece, fixed)
             if not self.inner:
@@ -204,36 +243,30 @@ class _ShortNest(GpuNest):
             elif count > 1:
                 self._wide_results(row, beside)
             else:
-                self._results(row, p, lots)
+                self._results(row, outs)
         self.team.row = None
         e.top.stmts += (*row.allocs, *f.stmts)
 
-    def _load(self, row: Lot, p: Atom) -> list[tuple[Tensor, str]]:
-        """Gets what the threads keep; the runs of rows in shared memory on the way."""
+    def _load(self, row: Lot, lots: dict[str, str]) -> None:
+        """Gets what the threads keep."""
         lo, e = self.lo, self.e
         for w in row.kept:
             e.raw(form.Alloc(w.own, w.dtype, i64(row.own)))
-        lots = [(w.tensor, self._alloc(w.tensor)) for w in row.kept if row.count == 1 and self._run(w.tensor, w.use)]
-        for t, memory in lots:
-            self._copy(p, t, memory, True)
-        if lots:
-            e.raw(form.Barrier())
-        held = dict(zip((t.name for t, _ in lots), (m for _, m in lots), strict=True))
         with row.vector() as (begin, first):
             for w in row.kept:
                 at = address(lo, w.tensor, row.read_at(w, first))
                 if row.count > 1:
                     e.raw(form.Move(w.own, begin, lo.buffer(w.tensor), at, row.count))
                     continue
-                staged = self._run(w.tensor, w.use)
-                memory, at = (held[w.tensor.name], self._in_lot(row, first)) if staged else (lo.buffer(w.tensor), at)
-                value = e.bind("x", form.Load(memory, at, w.tensor.dtype, w.tensor.dtype.compute))
+                memory = lots.get(w.tensor.name) if self._run(w.tensor, w.use) else None
+                place = at if memory is None else self._in_lot(row, first)
+                value = e.bind("x", form.Load(memory or lo.buffer(w.tensor), place, w.tensor.dtype, w.tensor.dtype.compute))
                 e.raw(form.Store(w.own, begin, value, w.dtype))
-        return lots
 
     def _alloc(self, t: Tensor) -> str:
         memory = self.e.memory(f"{t.name}_lot")
-        self.e.raw(form.Alloc(memory, t.dtype, i64(THREADS * self.way.each), shared=True))
+        static = isinstance(self.n, form.Const) and isinstance(self.lot, form.Const)
+        self.e.raw(form.Alloc(memory, t.dtype, i64(_value(self.lot) * _value(self.n) if static else THREADS * self.way.each * self.times), shared=True))
         return memory
 
     def _in_lot(self, row: Lot, k: Atom) -> Atom:
@@ -256,32 +289,18 @@ class _ShortNest(GpuNest):
             to, at, source, index = (lot, i, buffer, e.op("+", begin, i)) if bring else (buffer, e.op("+", begin, i), lot, i)
             e.raw(form.Store(to, at, form.Load(source, index, t.dtype, t.dtype.compute), t.dtype))
 
-    def _results(self, row: Lot, p: Atom, lots: list[tuple[Tensor, str]]) -> None:
-        """Results of rows that begin anywhere: through shared memory where they are a run."""
-        lo, e = self.lo, self.e
-        free = list(lots)
-        out: list[tuple[Tensor, Piece, str | None]] = []
-        for t, piece in self.jobs:
-            memory = None
-            if self._run(t, None) and not piece.holes:
-                # A thread alone touches what it read there.
-                memory = next((m for s, m in free if s.dtype is t.dtype), None) or self._alloc(t)
-                free = [(s, m) for s, m in free if m != memory]
-            out.append((t, piece, memory))
+    def _results(self, row: Lot, outs: dict[str, str]) -> None:
+        """Results of rows that begin anywhere: to shared memory where they are a run."""
+        lo, jobs = self.lo, self.jobs
         with row.vector() as (begin, first), row.within(begin, first) as k:
             at = [*row.fixed.values(), k]
-            for t, piece, memory in out:
-                if memory is None:
+            for t, piece in jobs:
+                if t.name in outs:
+                    keep(lo, Wide(t, outs[t.name], wide=True), piece, at, self._in_lot(row, k))
+                else:
                     self.jobs = [(t, piece)]
                     self.element(at)
-                else:
-                    keep(lo, Wide(t, memory, wide=True), piece, at, self._in_lot(row, k))
-            self.jobs = [(t, piece) for t, piece, _ in out]
-        if any(memory is not None for _, _, memory in out):
-            e.raw(form.Barrier())
-        for t, _, memory in out:
-            if memory is not None:
-                self._copy(p, t, memory, False)
+        self.jobs = jobs
 
     def _wide_results(self, row: Lot, beside: list[Wide]) -> None:
         lo, e = self.lo, self.e

@@ -3,6 +3,385 @@ namespace pl = pipelink;
 using namespace pl::types;
 
 // tests/cases/rows.plir:16: %y[..., k] = (%x[..., k] - %mu[...]) * rsqrt(%var[...] + eps) * %g[k] + %b[k]
+extern "C" __global__ void __launch_bounds__(256, 4)
+layer_norm_softmax_relu6_n_short(const float* __restrict__ x, const float* __restrict__ g, const float* __restrict__ b,
+    float* __restrict__ n, const index_t D0, const index_t K) {
+  alignas(16) __shared__ float x_lot[8192];
+  const index_t v = pl::max(K, 0);
+  const index_t v_10 = v <= 8 ? 1 : v <= 16 ? 2 : v <= 32 ? 4 : v <= 64 ? 8 : v <= 128 ? 16 : 32;
+  const index_t rows = pl::quot(256, v_10);
+  const index_t i = 4 * rows;
+  const index_t v_13 = K > 0 ? pl::max(D0, 0) : 0;
+  const bool v_19 = pl::rest(v, 4) == 0;
+  const bool aligned = pl::aligned(x, 16);
+  const bool aligned_3 = pl::aligned(n, 16);
+  const bool v_25 = aligned_3
+      && (pl::aligned(g, 16)
+      && (pl::aligned(b, 16) && (aligned && (v_19 && (pl::rest(pl::max(v, 0), 4) == 0 && v_19)))));
+  const index_t i_7 = rows + v_13;
+  for (index_t lot = pl::block(), lot_end = K <= 256 ? pl::quot(i + v_13 - 1, i) : 0; lot < lot_end;
+      lot += pl::blocks()) {
+    const index_t v_26 = i * lot;
+    const index_t i_4 = -v_26;
+    const index_t i_9 = i_4 + i_7 - 1;
+    const index_t i_10 = 4 * lot;
+    const index_t v_56 = v * pl::min(i, i_4 + v_13);
+    const index_t v_57 = v * v_26;
+    if (v_25) {
+      for (index_t time = 0, time_end = pl::min(pl::quot(i_9, rows), 4); time < time_end; time++) {
+        const index_t thread = pl::thread();
+        const index_t place = pl::quot(thread, v_10);
+        const index_t v_29 = (i_10 + time) * rows;
+        const index_t v_31 = place + v_29 < v_13 ? v : 0;
+        const index_t i_15 = 4 * pl::rest(thread, v_10);
+        const index_t i_21 = i_15 + K * place + K * v_29;
+        float x_row_1[8];
+        {
+          const index_t t = pl::thread();
+          PL_UNROLL
+          for (index_t r = 0; r < 2; r++) {
+            const index_t i_16 = 4 * (r * v_10);
+            const index_t i_18 = 4 * r;
+            const index_t i_22 = i_16 + i_21;
+            if (i_15 + i_16 < v_31) {
+              pl::load_many<4>(&x_row_1[i_18], &x[i_22]);
+            }
+          }
+        }
+        float sum = 0.0f;
+        {
+          const index_t t_1 = pl::thread();
+          PL_UNROLL
+          for (index_t r_1 = 0; r_1 < 2; r_1++) {
+            const index_t i_26 = 4 * r_1;
+            if (i_15 + 4 * (r_1 * v_10) < v_31) {
+              PL_UNROLL
+              for (index_t d = 0; d < 4; d++) {
+                const float x_2 = x_row_1[d + i_26];
+                sum += x_2;
+              }
+            }
+          }
+        }
+        sum = pl::lanes_sum(sum, v_10);
+        const float v_40 = float(v);
+        const float v_41 = sum / v_40;
+        float sum_1 = 0.0f;
+        {
+          const index_t t_2 = pl::thread();
+          PL_UNROLL
+          for (index_t r_2 = 0; r_2 < 2; r_2++) {
+            const index_t i_34 = 4 * r_2;
+            if (i_15 + 4 * (r_2 * v_10) < v_31) {
+              PL_UNROLL
+              for (index_t d_1 = 0; d_1 < 4; d_1++) {
+                const float x_1 = x_row_1[d_1 + i_34];
+                const float v_44 = x_1 - v_41;
+                sum_1 += v_44 * v_44;
+              }
+            }
+          }
+        }
+        sum_1 = pl::lanes_sum(sum_1, v_10);
+        const float v_46 = sum_1 / v_40;
+        const float v_51 = pl::rsqrt(1e-5f + v_46);
+        {
+          const index_t t_3 = pl::thread();
+          PL_UNROLL
+          for (index_t r_3 = 0; r_3 < 2; r_3++) {
+            const index_t i_40 = 4 * (r_3 * v_10);
+            const index_t i_41 = i_15 + i_40;
+            const index_t i_42 = 4 * r_3;
+            const index_t i_45 = i_21 + i_40;
+            if (i_41 < v_31) {
+              float b_row[4];
+              float g_row[4];
+              float n_own_1[4];
+              pl::load_many<4>(&b_row[0], &b[i_41]);
+              pl::load_many<4>(&g_row[0], &g[i_41]);
+              PL_UNROLL
+              for (index_t d_2 = 0; d_2 < 4; d_2++) {
+                const float x_2_2 = x_row_1[d_2 + i_42];
+                const float b_2 = b_row[d_2];
+                const float g_2 = g_row[d_2];
+                n_own_1[d_2] = b_2 + g_2 * ((x_2_2 - v_41) * v_51);
+              }
+              pl::store_many<4>(&n[i_45], &n_own_1[0]);
+            }
+          }
+        }
+      }
+    } else {
+      __syncthreads();  // what the last turn left in shared memory has been read
+      const index_t i_48 = v_56 - pl::rest(v_56, 4);
+      const index_t v_59 = aligned ? i_48 : 0;
+      PL_UNROLL_SOME
+      for (index_t v_61 = pl::thread(), v_61_end = pl::quot(v_59, 4); v_61 < v_61_end; v_61 += pl::threads()) {
+        const index_t i_49 = 4 * v_61;
+        pl::copy_many<4>(&x_lot[i_49], &x[i_49 + v_57]);
+      }
+      for (index_t i_51 = v_59 + pl::thread(); i_51 < v_56; i_51 += pl::threads()) {
+        x_lot[i_51] = x[i_51 + v_57];
+      }
+      __syncthreads();
+      for (index_t time_1 = 0, time_1_end = pl::min(pl::quot(i_9, rows), 4); time_1 < time_1_end; time_1++) {
+        const index_t thread_1 = pl::thread();
+        const index_t lane_1 = pl::rest(thread_1, v_10);
+        const index_t place_1 = pl::quot(thread_1, v_10);
+        const index_t v_66 = place_1 + (i_10 + time_1) * rows < v_13 ? v : 0;
+        const index_t i_61 = lane_1 + (place_1 + rows * time_1) * v;
+        float x_row_3[8];
+        {
+          const index_t t_4 = pl::thread();
+          PL_UNROLL
+          for (index_t r_4 = 0; r_4 < 8; r_4++) {
+            const index_t v_68 = r_4 * v_10;
+            const index_t i_62 = i_61 + v_68;
+            if (lane_1 + v_68 < v_66) {
+              const float x_3 = x_lot[i_62];
+              x_row_3[r_4] = x_3;
+            }
+          }
+        }
+        float sum_2 = 0.0f;
+        {
+          const index_t t_5 = pl::thread();
+          PL_UNROLL
+          for (index_t r_5 = 0; r_5 < 8; r_5++) {
+            if (lane_1 + r_5 * v_10 < v_66) {
+              const float x_4 = x_row_3[r_5];
+              sum_2 += x_4;
+            }
+          }
+        }
+        sum_2 = pl::lanes_sum(sum_2, v_10);
+        const float v_75 = float(v);
+        const float v_76 = sum_2 / v_75;
+        float sum_3 = 0.0f;
+        {
+          const index_t t_6 = pl::thread();
+          PL_UNROLL
+          for (index_t r_6 = 0; r_6 < 8; r_6++) {
+            if (lane_1 + r_6 * v_10 < v_66) {
+              const float x_5 = x_row_3[r_6];
+              const float v_79 = x_5 - v_76;
+              sum_3 += v_79 * v_79;
+            }
+          }
+        }
+        sum_3 = pl::lanes_sum(sum_3, v_10);
+        const float v_81 = sum_3 / v_75;
+        const float v_86 = pl::rsqrt(1e-5f + v_81);
+        {
+          const index_t t_7 = pl::thread();
+          PL_UNROLL
+          for (index_t r_7 = 0; r_7 < 8; r_7++) {
+            const index_t v_82 = r_7 * v_10;
+            const index_t i_67 = lane_1 + v_82;
+            const index_t i_69 = i_61 + v_82;
+            if (i_67 < v_66) {
+              const float x_6 = x_row_3[r_7];
+              x_lot[i_69] = b[i_67] + g[i_67] * ((x_6 - v_76) * v_86);
+            }
+          }
+        }
+      }
+      __syncthreads();
+      const index_t v_90 = aligned_3 ? i_48 : 0;
+      PL_UNROLL_SOME
+      for (index_t v_92 = pl::thread(), v_92_end = pl::quot(v_90, 4); v_92 < v_92_end; v_92 += pl::threads()) {
+        const index_t i_70 = 4 * v_92;
+        pl::copy_many<4>(&n[i_70 + v_57], &x_lot[i_70]);
+      }
+      for (index_t i_72 = v_90 + pl::thread(); i_72 < v_56; i_72 += pl::threads()) {
+        n[i_72 + v_57] = x_lot[i_72];
+      }
+    }
+  }
+}
+
+// layer_norm.softmax.relu6.n.long.begin
+extern "C" __global__ void __launch_bounds__(256)
+layer_norm_softmax_relu6_n_long_begin(int* __restrict__ n_counters, const index_t D0, const index_t K) {
+  for (index_t i_2 = pl::grid_thread(), i_2_end = K > 32768 ? 2 * pl::max(D0, 0) + 1 : 0; i_2 < i_2_end;
+      i_2 += pl::grid_threads()) {
+    n_counters[i_2] = 0;
+  }
+}
+
+// tests/cases/rows.plir:16: %y[..., k] = (%x[..., k] - %mu[...]) * rsqrt(%var[...] + eps) * %g[k] + %b[k]
+extern "C" __global__ void __launch_bounds__(512)
+layer_norm_softmax_relu6_n_long(const float* __restrict__ x, const float* __restrict__ g, const float* __restrict__ b,
+    float* __restrict__ n, int* __restrict__ n_counters, double* __restrict__ n_parts_0,
+    double* __restrict__ n_parts_1, const index_t D0, const index_t K) {
+  const index_t v = pl::max(K, 0);
+  const index_t v_1 = pl::max(D0, 0);
+  const index_t v_2 = v * v_1;
+  const index_t v_4 = v_2 < 2097152 ? 0 : 4096;
+  const index_t v_6 = v_2 < 8388608 ? 0 : 8192;
+  const index_t i_2 = v_4 + v_6 + 4096;
+  const index_t parts = pl::quot(v + v_4 + v_6 + 4095, i_2);
+  const index_t i_14 = parts - 1;
+  const bool aligned = pl::aligned(x, 16);
+  const bool aligned_1 = pl::aligned(n, 16);
+  for (index_t turn = index_t(pl::ticket(n_counters)), turn_end = K > 32768 ? (v_1 > 0 ? (3 * v_1 + 6) * parts : 0)
+      : 0; turn < turn_end; turn = index_t(pl::ticket(n_counters))) {
+    const index_t slot = pl::quot(turn, parts);
+    const index_t part = pl::rest(turn, parts);
+    const index_t step = pl::quot(slot, 3);
+    const index_t round = pl::rest(slot, 3);
+    const index_t i_11 = step - round;
+    const bool v_13 = round == 0;
+    const index_t v_14 = i_11 * v;
+    const index_t v_15 = i_2 * part;
+    const bool v_17 = i_14 == part;
+    const index_t v_18 = (part + 1) * i_2;
+    const index_t i_19 = -2 * round + 2 * step;
+    const index_t v_20 = i_11 * parts;
+    const index_t i_20 = part + v_20;
+    const index_t i_30 = K * step - K * round;
+    const index_t i_50 = i_19 + 1;
+    const bool v_31 = round == 1;
+    const index_t i_82 = i_19 + 2;
+    const bool v_50 = round == 2;
+    if (i_11 >= 0 && i_11 < v_1) {
+      if (v_13) {
+        const index_t off = pl::rest(v_14, 4);
+        const index_t i_12 = -off;
+        const index_t v_16 = pl::max(i_12 + v_15, 0);
+        const index_t v_19 = v_17 ? v : i_12 + v_18;
+        float mean = 0.0f;
+        const index_t v_24 = aligned ? pl::min(v_16 + pl::rest(4 - pl::rest(off + v_16, 4), 4), v_19) : v_19;
+        const index_t v_25 = pl::quot(v_19 - v_24, 4);
+        const index_t i_31 = i_30 + v_24;
+        PL_UNROLL_SOME
+        for (index_t v_26 = pl::thread(); v_26 < v_25; v_26 += pl::threads()) {
+          float x_own_2[4];
+          pl::load_many<4>(&x_own_2[0], &x[4 * v_26 + i_31]);
+          PL_UNROLL
+          for (index_t d = 0; d < 4; d++) {
+            const float x_2 = x_own_2[d];
+            mean += x_2;
+          }
+        }
+        const index_t i_37 = -v_16;
+        const index_t i_38 = i_37 + v_24;
+        const index_t i_47 = 4 * v_25 + v_16;
+        for (index_t i_43 = pl::thread(), i_43_end = -4 * v_25 + (i_37 + v_19); i_43 < i_43_end;
+            i_43 += pl::threads()) {
+          mean += x[i_30 + (i_43 < i_38 ? i_43 + v_16 : i_43 + i_47)];
+        }
+        double wide = 0.0;
+        wide = double(mean);
+        wide = pl::block_sum(wide);
+        if (pl::leader()) {
+          n_parts_0[i_20] = wide;
+        }
+        pl::signal(&n_counters[i_50]);
+      }
+      if (v_31) {
+        const index_t off_1 = pl::rest(v_14, 4);
+        const index_t i_51 = -off_1;
+        const index_t v_32 = pl::max(i_51 + v_15, 0);
+        const index_t v_33 = v_17 ? v : i_51 + v_18;
+        pl::await_count(&n_counters[i_50], parts);
+        double mean_1 = 0.0;
+        for (index_t p = pl::thread(); p < parts; p += pl::threads()) {
+          const double part_1 = n_parts_0[p + v_20];
+          mean_1 += part_1;
+        }
+        mean_1 = pl::block_sum(mean_1);
+        const double v_36 = mean_1 / double(v);
+        const float v_37 = float(v_36);
+        float mean_2 = 0.0f;
+        const index_t v_41 = aligned ? pl::min(v_32 + pl::rest(4 - pl::rest(off_1 + v_32, 4), 4), v_33) : v_33;
+        const index_t v_42 = pl::quot(v_33 - v_41, 4);
+        const index_t i_63 = i_30 + v_41;
+        PL_UNROLL_SOME
+        for (index_t v_43 = pl::thread(); v_43 < v_42; v_43 += pl::threads()) {
+          float x_own_3[4];
+          pl::load_many<4>(&x_own_3[0], &x[4 * v_43 + i_63]);
+          PL_UNROLL
+          for (index_t d_1 = 0; d_1 < 4; d_1++) {
+            const float x_2_2 = x_own_3[d_1];
+            const float v_44 = x_2_2 - v_37;
+            mean_2 += v_44 * v_44;
+          }
+        }
+        const index_t i_69 = -v_32;
+        const index_t i_70 = i_69 + v_41;
+        const index_t i_79 = 4 * v_42 + v_32;
+        for (index_t i_75 = pl::thread(), i_75_end = -4 * v_42 + (i_69 + v_33); i_75 < i_75_end;
+            i_75 += pl::threads()) {
+          const float v_48 = x[i_30 + (i_75 < i_70 ? i_75 + v_32 : i_75 + i_79)] - v_37;
+          mean_2 += v_48 * v_48;
+        }
+        double wide_1 = 0.0;
+        wide_1 = double(mean_2);
+        wide_1 = pl::block_sum(wide_1);
+        if (pl::leader()) {
+          n_parts_1[i_20] = wide_1;
+        }
+        pl::signal(&n_counters[i_82]);
+      }
+      if (v_50) {
+        const index_t off_2 = pl::rest(v_14, 4);
+        const index_t i_83 = -off_2;
+        const index_t v_51 = pl::max(i_83 + v_15, 0);
+        const index_t v_52 = v_17 ? v : i_83 + v_18;
+        pl::await_count(&n_counters[i_82], parts);
+        double mean_3 = 0.0;
+        for (index_t p_1 = pl::thread(); p_1 < parts; p_1 += pl::threads()) {
+          const double part_2 = n_parts_0[p_1 + v_20];
+          mean_3 += part_2;
+        }
+        mean_3 = pl::block_sum(mean_3);
+        const double v_53 = double(v);
+        const double v_54 = mean_3 / v_53;
+        const float v_55 = float(v_54);
+        double mean_4 = 0.0;
+        for (index_t p_2 = pl::thread(); p_2 < parts; p_2 += pl::threads()) {
+          const double part_3 = n_parts_1[p_2 + v_20];
+          mean_4 += part_3;
+        }
+        mean_4 = pl::block_sum(mean_4);
+        const double v_56 = mean_4 / v_53;
+        const index_t v_62 = aligned && aligned_1 ? pl::min(v_51 + pl::rest(4 - pl::rest(off_2 + v_51, 4), 4), v_52)
+            : v_52;
+        const index_t v_63 = pl::quot(v_52 - v_62, 4);
+        const index_t i_96 = i_30 + v_62;
+        const float v_67 = pl::rsqrt(1e-5f + float(v_56));
+        PL_UNROLL_SOME
+        for (index_t v_64 = pl::thread(); v_64 < v_63; v_64 += pl::threads()) {
+          const index_t i_94 = 4 * v_64;
+          const index_t i_95 = i_94 + v_62;
+          float x_own_4[4];
+          float n_own[4];
+          const index_t i_97 = i_94 + i_96;
+          pl::load_many<4>(&x_own_4[0], &x[i_97]);
+          PL_UNROLL
+          for (index_t d_2 = 0; d_2 < 4; d_2++) {
+            const index_t i_98 = d_2 + i_95;
+            const float x_4 = x_own_4[d_2];
+            n_own[d_2] = b[i_98] + g[i_98] * ((x_4 - v_55) * v_67);
+          }
+          pl::store_many<4>(&n[i_97], &n_own[0]);
+        }
+        const index_t i_102 = -v_51;
+        const index_t i_103 = i_102 + v_62;
+        const index_t i_112 = 4 * v_63 + v_51;
+        for (index_t i_108 = pl::thread(), i_108_end = -4 * v_63 + (i_102 + v_52); i_108 < i_108_end;
+            i_108 += pl::threads()) {
+          const index_t v_72 = i_108 < i_103 ? i_108 + v_51 : i_108 + i_112;
+          const index_t i_114 = i_30 + v_72;
+          n[i_114] = b[v_72] + g[v_72] * (v_67 * (x[i_114] - v_55));
+        }
+      }
+    }
+  }
+}
+
+// tests/cases/rows.plir:16: %y[..., k] = (%x[..., k] - %mu[...]) * rsqrt(%var[...] + eps) * %g[k] + %b[k]
 extern "C" __global__ void __launch_bounds__(1024)
 layer_norm_softmax_relu6_n(const float* __restrict__ x, const float* __restrict__ g, const float* __restrict__ b,
     float* __restrict__ n, const index_t D0, const index_t K) {
@@ -17,7 +396,8 @@ layer_norm_softmax_relu6_n(const float* __restrict__ x, const float* __restrict_
       && (pl::aligned(g, 16)
       && (pl::aligned(b, 16) && (pl::aligned(x, 16) && (v_11 && (v_11 && (v_4 && v <= 16384))))));
   const index_t v_20 = K > 0 ? pl::max(D0, 0) : 0;
-  for (index_t d0 = pl::block(), d0_end = pl::quot(v_20 + v_7 - 1, v_7); d0 < d0_end; d0 += pl::blocks()) {
+  for (index_t d0 = pl::block(), d0_end = K > 256 && K <= 32768 ? pl::quot(v_20 + v_7 - 1, v_7) : 0; d0 < d0_end;
+      d0 += pl::blocks()) {
     const index_t v_24 = d0 * v_7;
     const index_t v_33 = K * v_24;
     const index_t v_61 = pl::min(v_24 + v_7, v_20);
@@ -152,6 +532,389 @@ layer_norm_softmax_relu6_n(const float* __restrict__ x, const float* __restrict_
 }
 
 // tests/cases/rows.plir:7: %y[..., k] = %e[..., k] / %s[...]
+extern "C" __global__ void __launch_bounds__(256, 4)
+layer_norm_softmax_relu6_y_short(float* __restrict__ y, const float* __restrict__ n, const index_t D0,
+    const index_t K) {
+  alignas(16) __shared__ float n_lot[8192];
+  const index_t v = pl::max(K, 0);
+  const index_t v_10 = v <= 8 ? 1 : v <= 16 ? 2 : v <= 32 ? 4 : v <= 64 ? 8 : v <= 128 ? 16 : 32;
+  const index_t rows = pl::quot(256, v_10);
+  const index_t i = 4 * rows;
+  const index_t v_13 = K > 0 ? pl::max(D0, 0) : 0;
+  const bool v_19 = pl::rest(v, 4) == 0;
+  const bool aligned = pl::aligned(n, 16);
+  const bool aligned_1 = pl::aligned(y, 16);
+  const bool v_23 = aligned_1 && (aligned && (v_19 && (pl::rest(pl::max(v, 0), 4) == 0 && v_19)));
+  const index_t i_7 = rows + v_13;
+  for (index_t lot = pl::block(), lot_end = K <= 256 ? pl::quot(i + v_13 - 1, i) : 0; lot < lot_end;
+      lot += pl::blocks()) {
+    const index_t v_24 = i * lot;
+    const index_t i_4 = -v_24;
+    const index_t i_9 = i_4 + i_7 - 1;
+    const index_t i_10 = 4 * lot;
+    const index_t v_45 = v * pl::min(i, i_4 + v_13);
+    const index_t v_46 = v * v_24;
+    if (v_23) {
+      for (index_t time = 0, time_end = pl::min(pl::quot(i_9, rows), 4); time < time_end; time++) {
+        const index_t thread = pl::thread();
+        const index_t place = pl::quot(thread, v_10);
+        const index_t v_27 = (i_10 + time) * rows;
+        const index_t v_29 = place + v_27 < v_13 ? v : 0;
+        const index_t i_15 = 4 * pl::rest(thread, v_10);
+        const index_t i_21 = i_15 + K * place + K * v_27;
+        float e_row[8];
+        float n_row_1[8];
+        {
+          const index_t t = pl::thread();
+          PL_UNROLL
+          for (index_t r = 0; r < 2; r++) {
+            const index_t i_16 = 4 * (r * v_10);
+            const index_t i_18 = 4 * r;
+            const index_t i_22 = i_16 + i_21;
+            if (i_15 + i_16 < v_29) {
+              pl::load_many<4>(&n_row_1[i_18], &n[i_22]);
+            }
+          }
+        }
+        float max = -pl::inf();
+        {
+          const index_t t_1 = pl::thread();
+          PL_UNROLL
+          for (index_t r_1 = 0; r_1 < 2; r_1++) {
+            const index_t i_26 = 4 * r_1;
+            if (i_15 + 4 * (r_1 * v_10) < v_29) {
+              PL_UNROLL
+              for (index_t d = 0; d < 4; d++) {
+                const float n_2 = n_row_1[d + i_26];
+                max = pl::max(max, n_2);
+              }
+            }
+          }
+        }
+        max = pl::lanes_max(max, v_10);
+        float sum = 0.0f;
+        {
+          const index_t t_2 = pl::thread();
+          PL_UNROLL
+          for (index_t r_2 = 0; r_2 < 2; r_2++) {
+            const index_t i_34 = 4 * r_2;
+            if (i_15 + 4 * (r_2 * v_10) < v_29) {
+              PL_UNROLL
+              for (index_t d_1 = 0; d_1 < 4; d_1++) {
+                const index_t i_36 = d_1 + i_34;
+                const float n_1 = n_row_1[i_36];
+                const float v_39 = n_1 - max;
+                const float v_40 = pl::exp(v_39);
+                sum += v_40;
+                e_row[i_36] = v_40;
+              }
+            }
+          }
+        }
+        sum = pl::lanes_sum(sum, v_10);
+        const float by = pl::inverse(sum);
+        {
+          const index_t t_3 = pl::thread();
+          PL_UNROLL
+          for (index_t r_3 = 0; r_3 < 2; r_3++) {
+            const index_t i_40 = 4 * (r_3 * v_10);
+            const index_t i_42 = 4 * r_3;
+            const index_t i_45 = i_21 + i_40;
+            if (i_15 + i_40 < v_29) {
+              float y_own_1[4];
+              bool doubt = false;
+              PL_UNROLL
+              for (index_t d_2 = 0; d_2 < 4; d_2++) {
+                const float e = e_row[d_2 + i_42];
+                const float v_43 = pl::quotient(e, sum, by);
+                doubt = doubt || pl::doubtful(e, v_43, by);
+                y_own_1[d_2] = v_43;
+              }
+              if (doubt) {
+                PL_UNROLL
+                for (index_t d_2_1 = 0; d_2_1 < 4; d_2_1++) {
+                  const float e_2 = e_row[d_2_1 + i_42];
+                  const float v_43_1 = e_2 / sum;
+                  y_own_1[d_2_1] = v_43_1;
+                }
+              }
+              pl::store_many<4>(&y[i_45], &y_own_1[0]);
+            }
+          }
+        }
+      }
+    } else {
+      __syncthreads();  // what the last turn left in shared memory has been read
+      const index_t i_48 = v_45 - pl::rest(v_45, 4);
+      const index_t v_48 = aligned ? i_48 : 0;
+      PL_UNROLL_SOME
+      for (index_t v_50 = pl::thread(), v_50_end = pl::quot(v_48, 4); v_50 < v_50_end; v_50 += pl::threads()) {
+        const index_t i_49 = 4 * v_50;
+        pl::copy_many<4>(&n_lot[i_49], &n[i_49 + v_46]);
+      }
+      for (index_t i_51 = v_48 + pl::thread(); i_51 < v_45; i_51 += pl::threads()) {
+        n_lot[i_51] = n[i_51 + v_46];
+      }
+      __syncthreads();
+      for (index_t time_1 = 0, time_1_end = pl::min(pl::quot(i_9, rows), 4); time_1 < time_1_end; time_1++) {
+        const index_t thread_1 = pl::thread();
+        const index_t lane_1 = pl::rest(thread_1, v_10);
+        const index_t place_1 = pl::quot(thread_1, v_10);
+        const index_t v_55 = place_1 + (i_10 + time_1) * rows < v_13 ? v : 0;
+        const index_t i_61 = lane_1 + (place_1 + rows * time_1) * v;
+        float e_row_1[8];
+        float n_row_3[8];
+        {
+          const index_t t_4 = pl::thread();
+          PL_UNROLL
+          for (index_t r_4 = 0; r_4 < 8; r_4++) {
+            const index_t v_57 = r_4 * v_10;
+            const index_t i_62 = i_61 + v_57;
+            if (lane_1 + v_57 < v_55) {
+              const float x = n_lot[i_62];
+              n_row_3[r_4] = x;
+            }
+          }
+        }
+        float max_1 = -pl::inf();
+        {
+          const index_t t_5 = pl::thread();
+          PL_UNROLL
+          for (index_t r_5 = 0; r_5 < 8; r_5++) {
+            if (lane_1 + r_5 * v_10 < v_55) {
+              const float n_3 = n_row_3[r_5];
+              max_1 = pl::max(max_1, n_3);
+            }
+          }
+        }
+        max_1 = pl::lanes_max(max_1, v_10);
+        float sum_1 = 0.0f;
+        {
+          const index_t t_6 = pl::thread();
+          PL_UNROLL
+          for (index_t r_6 = 0; r_6 < 8; r_6++) {
+            if (lane_1 + r_6 * v_10 < v_55) {
+              const float n_4 = n_row_3[r_6];
+              const float v_66 = n_4 - max_1;
+              const float v_67 = pl::exp(v_66);
+              sum_1 += v_67;
+              e_row_1[r_6] = v_67;
+            }
+          }
+        }
+        sum_1 = pl::lanes_sum(sum_1, v_10);
+        {
+          const index_t t_7 = pl::thread();
+          PL_UNROLL
+          for (index_t r_7 = 0; r_7 < 8; r_7++) {
+            const index_t v_68 = r_7 * v_10;
+            const index_t i_69 = i_61 + v_68;
+            if (lane_1 + v_68 < v_55) {
+              const float e_1 = e_row_1[r_7];
+              const float v_70 = e_1 / sum_1;
+              n_lot[i_69] = v_70;
+            }
+          }
+        }
+      }
+      __syncthreads();
+      const index_t v_71 = aligned_1 ? i_48 : 0;
+      PL_UNROLL_SOME
+      for (index_t v_73 = pl::thread(), v_73_end = pl::quot(v_71, 4); v_73 < v_73_end; v_73 += pl::threads()) {
+        const index_t i_70 = 4 * v_73;
+        pl::copy_many<4>(&y[i_70 + v_46], &n_lot[i_70]);
+      }
+      for (index_t i_72 = v_71 + pl::thread(); i_72 < v_45; i_72 += pl::threads()) {
+        y[i_72 + v_46] = n_lot[i_72];
+      }
+    }
+  }
+}
+
+// layer_norm.softmax.relu6.y.long.begin
+extern "C" __global__ void __launch_bounds__(256)
+layer_norm_softmax_relu6_y_long_begin(int* __restrict__ y_counters, const index_t D0, const index_t K) {
+  for (index_t i_2 = pl::grid_thread(), i_2_end = K > 32768 ? 2 * pl::max(D0, 0) + 1 : 0; i_2 < i_2_end;
+      i_2 += pl::grid_threads()) {
+    y_counters[i_2] = 0;
+  }
+}
+
+// tests/cases/rows.plir:7: %y[..., k] = %e[..., k] / %s[...]
+extern "C" __global__ void __launch_bounds__(512)
+layer_norm_softmax_relu6_y_long(float* __restrict__ y, const float* __restrict__ n, int* __restrict__ y_counters,
+    float* __restrict__ y_parts_0, double* __restrict__ y_parts_1, const index_t D0, const index_t K) {
+  const index_t v = pl::max(K, 0);
+  const index_t v_1 = pl::max(D0, 0);
+  const index_t v_2 = v * v_1;
+  const index_t v_4 = v_2 < 2097152 ? 0 : 4096;
+  const index_t v_6 = v_2 < 8388608 ? 0 : 8192;
+  const index_t i_2 = v_4 + v_6 + 4096;
+  const index_t parts = pl::quot(v + v_4 + v_6 + 4095, i_2);
+  const index_t i_14 = parts - 1;
+  const bool aligned = pl::aligned(n, 16);
+  const bool aligned_1 = pl::aligned(y, 16);
+  for (index_t turn = index_t(pl::ticket(y_counters)), turn_end = K > 32768 ? (v_1 > 0 ? (3 * v_1 + 6) * parts : 0)
+      : 0; turn < turn_end; turn = index_t(pl::ticket(y_counters))) {
+    const index_t slot = pl::quot(turn, parts);
+    const index_t part = pl::rest(turn, parts);
+    const index_t step = pl::quot(slot, 3);
+    const index_t round = pl::rest(slot, 3);
+    const index_t i_11 = step - round;
+    const bool v_13 = round == 0;
+    const index_t v_14 = i_11 * v;
+    const index_t v_15 = i_2 * part;
+    const bool v_17 = i_14 == part;
+    const index_t v_18 = (part + 1) * i_2;
+    const index_t i_19 = -2 * round + 2 * step;
+    const index_t v_20 = i_11 * parts;
+    const index_t i_20 = part + v_20;
+    const index_t i_30 = K * step - K * round;
+    const index_t i_50 = i_19 + 1;
+    const bool v_31 = round == 1;
+    const index_t i_82 = i_19 + 2;
+    const bool v_46 = round == 2;
+    if (i_11 >= 0 && i_11 < v_1) {
+      if (v_13) {
+        const index_t off = pl::rest(v_14, 4);
+        const index_t i_12 = -off;
+        const index_t v_16 = pl::max(i_12 + v_15, 0);
+        const index_t v_19 = v_17 ? v : i_12 + v_18;
+        float max = -pl::inf();
+        const index_t v_24 = aligned ? pl::min(v_16 + pl::rest(4 - pl::rest(off + v_16, 4), 4), v_19) : v_19;
+        const index_t v_25 = pl::quot(v_19 - v_24, 4);
+        const index_t i_31 = i_30 + v_24;
+        PL_UNROLL_SOME
+        for (index_t v_26 = pl::thread(); v_26 < v_25; v_26 += pl::threads()) {
+          float n_own_2[4];
+          pl::load_many<4>(&n_own_2[0], &n[4 * v_26 + i_31]);
+          PL_UNROLL
+          for (index_t d = 0; d < 4; d++) {
+            const float n_2 = n_own_2[d];
+            max = pl::max(max, n_2);
+          }
+        }
+        const index_t i_37 = -v_16;
+        const index_t i_38 = i_37 + v_24;
+        const index_t i_47 = 4 * v_25 + v_16;
+        for (index_t i_43 = pl::thread(), i_43_end = -4 * v_25 + (i_37 + v_19); i_43 < i_43_end;
+            i_43 += pl::threads()) {
+          max = pl::max(max, n[i_30 + (i_43 < i_38 ? i_43 + v_16 : i_43 + i_47)]);
+        }
+        max = pl::block_max(max);
+        if (pl::leader()) {
+          y_parts_0[i_20] = max;
+        }
+        pl::signal(&y_counters[i_50]);
+      }
+      if (v_31) {
+        const index_t off_1 = pl::rest(v_14, 4);
+        const index_t i_51 = -off_1;
+        const index_t v_32 = pl::max(i_51 + v_15, 0);
+        const index_t v_33 = v_17 ? v : i_51 + v_18;
+        pl::await_count(&y_counters[i_50], parts);
+        float max_1 = -pl::inf();
+        for (index_t p = pl::thread(); p < parts; p += pl::threads()) {
+          const float part_1 = y_parts_0[p + v_20];
+          max_1 = pl::max(max_1, part_1);
+        }
+        max_1 = pl::block_max(max_1);
+        float sum = 0.0f;
+        const index_t v_37 = aligned ? pl::min(v_32 + pl::rest(4 - pl::rest(off_1 + v_32, 4), 4), v_33) : v_33;
+        const index_t v_38 = pl::quot(v_33 - v_37, 4);
+        const index_t i_63 = i_30 + v_37;
+        PL_UNROLL_SOME
+        for (index_t v_39 = pl::thread(); v_39 < v_38; v_39 += pl::threads()) {
+          float n_own_3[4];
+          pl::load_many<4>(&n_own_3[0], &n[4 * v_39 + i_63]);
+          PL_UNROLL
+          for (index_t d_1 = 0; d_1 < 4; d_1++) {
+            const float n_2_2 = n_own_3[d_1];
+            const float v_40 = n_2_2 - max_1;
+            sum += pl::exp(v_40);
+          }
+        }
+        const index_t i_69 = -v_32;
+        const index_t i_70 = i_69 + v_37;
+        const index_t i_79 = 4 * v_38 + v_32;
+        for (index_t i_75 = pl::thread(), i_75_end = -4 * v_38 + (i_69 + v_33); i_75 < i_75_end;
+            i_75 += pl::threads()) {
+          const float v_44 = n[i_30 + (i_75 < i_70 ? i_75 + v_32 : i_75 + i_79)] - max_1;
+          sum += pl::exp(v_44);
+        }
+        double wide = 0.0;
+        wide = double(sum);
+        wide = pl::block_sum(wide);
+        if (pl::leader()) {
+          y_parts_1[i_20] = wide;
+        }
+        pl::signal(&y_counters[i_82]);
+      }
+      if (v_46) {
+        const index_t off_2 = pl::rest(v_14, 4);
+        const index_t i_83 = -off_2;
+        const index_t v_47 = pl::max(i_83 + v_15, 0);
+        const index_t v_48 = v_17 ? v : i_83 + v_18;
+        pl::await_count(&y_counters[i_82], parts);
+        float max_2 = -pl::inf();
+        for (index_t p_1 = pl::thread(); p_1 < parts; p_1 += pl::threads()) {
+          const float part_2 = y_parts_0[p_1 + v_20];
+          max_2 = pl::max(max_2, part_2);
+        }
+        max_2 = pl::block_max(max_2);
+        double sum_1 = 0.0;
+        for (index_t p_2 = pl::thread(); p_2 < parts; p_2 += pl::threads()) {
+          const double part_3 = y_parts_1[p_2 + v_20];
+          sum_1 += part_3;
+        }
+        sum_1 = pl::block_sum(sum_1);
+        const float v_49 = float(sum_1);
+        const index_t v_54 = aligned && aligned_1 ? pl::min(v_47 + pl::rest(4 - pl::rest(off_2 + v_47, 4), 4), v_48)
+            : v_48;
+        const index_t v_55 = pl::quot(v_48 - v_54, 4);
+        const index_t i_96 = i_30 + v_54;
+        const float by = pl::inverse(v_49);
+        PL_UNROLL_SOME
+        for (index_t v_56 = pl::thread(); v_56 < v_55; v_56 += pl::threads()) {
+          float n_own_4[4];
+          float y_own[4];
+          const index_t i_97 = 4 * v_56 + i_96;
+          pl::load_many<4>(&n_own_4[0], &n[i_97]);
+          bool doubt = false;
+          PL_UNROLL
+          for (index_t d_2 = 0; d_2 < 4; d_2++) {
+            const float n_4 = n_own_4[d_2];
+            const float v_57 = n_4 - max_2;
+            const float v_58 = pl::exp(v_57);
+            const float v_59 = pl::quotient(v_58, v_49, by);
+            doubt = doubt || pl::doubtful(v_58, v_59, by);
+            y_own[d_2] = v_59;
+          }
+          if (doubt) {
+            PL_UNROLL
+            for (index_t d_2_1 = 0; d_2_1 < 4; d_2_1++) {
+              const float n_4_1 = n_own_4[d_2_1];
+              const float v_57_1 = n_4_1 - max_2;
+              y_own[d_2_1] = pl::exp(v_57_1) / v_49;
+            }
+          }
+          pl::store_many<4>(&y[i_97], &y_own[0]);
+        }
+        const index_t i_102 = -v_47;
+        const index_t i_103 = i_102 + v_54;
+        const index_t i_112 = 4 * v_55 + v_47;
+        for (index_t i_108 = pl::thread(), i_108_end = -4 * v_55 + (i_102 + v_48); i_108 < i_108_end;
+            i_108 += pl::threads()) {
+          const index_t i_114 = i_30 + (i_108 < i_103 ? i_108 + v_47 : i_108 + i_112);
+          const float v_62 = n[i_114] - max_2;
+          y[i_114] = pl::exp(v_62) / v_49;
+        }
+      }
+    }
+  }
+}
+
+// tests/cases/rows.plir:7: %y[..., k] = %e[..., k] / %s[...]
 extern "C" __global__ void __launch_bounds__(1024)
 layer_norm_softmax_relu6_y(float* __restrict__ y, const float* __restrict__ n, const index_t D0, const index_t K) {
   const index_t v = pl::max(K, 0);
@@ -163,7 +926,8 @@ layer_norm_softmax_relu6_y(float* __restrict__ y, const float* __restrict__ n, c
   const bool aligned_1 = pl::aligned(y, 16);
   const bool v_15 = aligned_1 && (pl::aligned(n, 16) && (v_11 && (v_11 && (v_4 && v <= 16384))));
   const index_t v_18 = K > 0 ? pl::max(D0, 0) : 0;
-  for (index_t d0 = pl::block(), d0_end = pl::quot(v_18 + v_7 - 1, v_7); d0 < d0_end; d0 += pl::blocks()) {
+  for (index_t d0 = pl::block(), d0_end = K > 256 && K <= 32768 ? pl::quot(v_18 + v_7 - 1, v_7) : 0; d0 < d0_end;
+      d0 += pl::blocks()) {
     const index_t v_22 = d0 * v_7;
     const index_t v_31 = K * v_22;
     const index_t v_50 = pl::min(v_22 + v_7, v_18);
