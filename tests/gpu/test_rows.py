@@ -1,6 +1,7 @@
 """Rows of all lengths on a GPU, beside float64: short ones, which lanes of a warp share, and long ones, which blocks share."""
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,13 @@ def compiled() -> dict[str, Any]:
 
 
 def on_device(array: np.ndarray) -> Any:
-    import cupy
-    return cupy.asarray(array)
+    return importlib.import_module("cupy").asarray(array)
 
 
 def back(value: Any) -> np.ndarray:
-    import cupy
-    return cupy.asnumpy(cupy.from_dlpack(value))
+    cupy = importlib.import_module("cupy")
+    out: np.ndarray = cupy.asnumpy(cupy.from_dlpack(value))
+    return out
 
 
 @pytest.mark.parametrize(("n", "k"), LENGTHS)
@@ -55,14 +56,14 @@ def test_reductions(compiled: dict[str, Any], n: int, k: int) -> None:
     np.testing.assert_allclose(back(got.middle), (wide * wide).mean(1), rtol=2e-6)
 
 
-@pytest.mark.parametrize("k", (5, 36, 50_001))
+@pytest.mark.parametrize("k", [5, 36, 50_001])
 def test_a_view_that_begins_in_between(compiled: dict[str, Any], k: int) -> None:
     x = np.random.default_rng(k).standard_normal(7 * k + 1, dtype=np.float32)
     got = back(compiled[SOFTMAX](x=on_device(x)[1:].reshape(7, k)).y)
     np.testing.assert_allclose(got, softmax(x[1:].reshape(7, k)), rtol=2e-6)
 
 
-@pytest.mark.parametrize(("n", "k"), ((1000, 5), (300, 64), (3, 40_001)))
+@pytest.mark.parametrize(("n", "k"), [(1000, 5), (300, 64), (3, 40_001)])
 def test_lengths_that_are_written(n: int, k: int) -> None:
     x = np.random.default_rng(k).standard_normal((n, k), dtype=np.float32)
     text = SOFTMAX.replace("NxK", f"Nx{k}").replace("< K", f"< {k}")
