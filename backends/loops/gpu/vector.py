@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.borders import inside
@@ -42,6 +42,10 @@ FLIGHT = 2
 """Wide accesses to each tensor that a thread has under way where there is much to compute: then each hides what the other waits for."""
 MUCH = 15.0
 """What is much."""
+LIGHT = 30.0
+"""What so few registers are enough for that a multiprocessor is full of threads."""
+THREADS, RESIDENT = 256, 2048
+"""Threads of a block, unless a schedule says something else, and of a multiprocessor that is full."""
 FEW = 1 << 15
 """Threads without which a device is not busy: where a few places each leave fewer, each has one."""
 SCATTERED = 2
@@ -68,11 +72,13 @@ class Wide:
     axes: tuple[str, ...] = ()
     wide: bool = False
     """Whether what is stored is an f64, which is rounded once: then a thread has it as it will lie in memory."""
+    raw: bool = False
+    """Whether what is read stays as it lies in memory until it is used, which takes half the registers."""
 
     @property
     def dtype(self) -> DType:
         """How a thread has it."""
-        return self.tensor.dtype if self.wide else self.tensor.dtype.compute
+        return self.tensor.dtype if self.wide or self.raw else self.tensor.dtype.compute
 
     def at(self, lo: Lowering, places: list[Atom]) -> tuple[Atom, ...]:
         """The indices where the axes of the result stand at some place."""
@@ -284,10 +290,21 @@ class VectorNest(GpuNest):
         """A few places a thread, but one alone where there are so few that threads of the device would have nothing to do."""
         e = self.e
         flight = self.knobs.flight or (FLIGHT if self._cost() >= MUCH and not self.beside else 1)
+        if flight > 1:
+            self._in_few_registers()
         total, many = self._total(self.axes), self.count * flight
         few = FALSE if self.knobs.vector else e.op("<", total, i64(many * FEW))
         turns = e.choose(few, total, e.op("quot", e.op("+", total, i64(many - 1)), i64(many)))
         return Turns(turns, lambda p: self._turn(wide, few, p, turns, total, flight))
+
+    def _in_few_registers(self) -> None:
+        """Loads of narrow floats are converted late, and where that leaves little else to keep, a multiprocessor is to be full of threads."""
+        loads = [replace(w, raw=_narrow(w.tensor)) for w in self.loads]
+        if self.follow is not None:
+            self.follow = [replace(w, raw=_narrow(w.tensor)) for w in self.follow]
+        self.loads = loads
+        if not self.gathers and len(loads) <= 2 and len(self.stores) == 1 and all(w.raw for w in loads) and self._cost() <= LIGHT:
+            self.lo.fit = RESIDENT // (self.knobs.threads or THREADS)
 
     def _turn(self, wide: Atom, few: Atom, p: Atom, turns: Atom, total: Atom, flight: int) -> None:
         e, many = self.e, self.count * flight
@@ -327,14 +344,24 @@ class VectorNest(GpuNest):
         return self._places(self.axes, place)
 
     @contextmanager
-    def _vector(self, p: Atom, turns: Atom, flight: int) -> Iterator[tuple[Atom, list[Atom]]]:
-        """A loop over the vectors of a thread: where each begins in its own memory, and its first place."""
+    def _vector(self, p: Atom, turns: Atom, flight: int) -> Iterator[tuple[Atom, list[Atom], Atom]]:
+        """A loop over the vectors of a thread: where each begins in its own memory, its first place, and the number of that."""
         e = self.e
         if flight == 1:
-            yield i64(0), self._at(e.op("*", p, i64(self.count)))
+            number = e.op("*", p, i64(self.count))
+            yield i64(0), self._at(number), number
             return
         with unrolled(self.lo, "r", flight) as v:
-            yield e.op("*", v, i64(self.count)), self._at(e.op("*", e.op("+", p, e.op("*", turns, v)), i64(self.count)))
+            number = e.op("*", e.op("+", p, e.op("*", turns, v)), i64(self.count))
+            yield e.op("*", v, i64(self.count)), self._at(number), number
+
+    def _address(self, w: Wide, at: list[Atom], number: Atom) -> Atom:
+        """Where a tensor has a place: mostly the number of the place."""
+        follows = self.follow is not None and len(w.tensor.shape) == len(self.axes)
+        if follows and w.use is not None:
+            same = len(w.use.at) == len(w.axes) and all(lin.only(a) for lin, a in zip(w.use.at, w.axes, strict=True))
+            follows = same and any((f.tensor, f.use) == (w.tensor, w.use) for f in self.follow or ())
+        return number if follows else address(self.lo, w.tensor, w.at(self.lo, at))
 
     def _together(self, p: Atom, turns: Atom, flight: int) -> None:
         """The places of a thread side by side: all loads first."""
@@ -342,12 +369,12 @@ class VectorNest(GpuNest):
         for w in (*self.loads, *(g.wide for g in self.gathers), *self.stores.values()):
             e.raw(form.Alloc(w.own, w.dtype, i64(self.count * flight)))
         if self.loads or self.gathers:
-            with self._vector(p, turns, flight) as (begin, at):
+            with self._vector(p, turns, flight) as (begin, at, number):
                 for g in self.gathers:
                     self._gather(g, begin, at)
                 for w in self.loads:
-                    e.raw(form.Move(w.own, begin, lo.buffer(w.tensor), address(lo, w.tensor, w.at(lo, at)), self.count))
-        with self._vector(p, turns, flight) as (begin, at):
+                    e.raw(form.Move(w.own, begin, lo.buffer(w.tensor), self._address(w, at, number), self.count))
+        with self._vector(p, turns, flight) as (begin, at, number):
             with unrolled(lo, "d", self.count) as d:
                 here = [*at[:-1], e.op("+", at[-1], d)]
                 for w in self.loads:
@@ -357,7 +384,7 @@ class VectorNest(GpuNest):
                 for t, piece in self.jobs:
                     keep(lo, self.stores[t.name], piece, here, e.op("+", begin, d))
             for w in self.stores.values():
-                e.raw(form.Move(lo.buffer(w.tensor), address(lo, w.tensor, tuple(at)), w.own, begin, self.count))
+                e.raw(form.Move(lo.buffer(w.tensor), self._address(w, at, number), w.own, begin, self.count))
 
 
     def _gather(self, g: Gathered, begin: Atom, at: list[Atom]) -> None:
@@ -381,16 +408,19 @@ class VectorNest(GpuNest):
         stores = {t.name: stored(lo, t, piece) for t, piece in self.jobs}
         for w in (*self.follow, *stores.values()):
             e.raw(form.Alloc(w.own, w.dtype, i64(self.count * flight)))
-        with self._vector(p, turns, flight) as (begin, at):
+        with self._vector(p, turns, flight) as (begin, at, number):
             for w in self.follow:
                 with e.frame("lazy") as one:
-                    e.raw(form.Move(w.own, begin, lo.buffer(w.tensor), address(lo, w.tensor, w.at(lo, at)), self.count))
+                    e.raw(form.Move(w.own, begin, lo.buffer(w.tensor), self._address(w, at, number), self.count))
                 with e.frame("lazy") as each, unrolled(lo, "d", self.count) as d:
-                    index = e.op("+", address(lo, w.tensor, w.at(lo, at)), d)
-                    value = e.bind("x", form.Load(lo.buffer(w.tensor), index, w.tensor.dtype, w.tensor.dtype.compute))
-                    e.raw(form.Store(w.own, e.op("+", begin, d), e.convert(value, w.dtype), w.dtype))
+                    index = e.op("+", self._address(w, at, number), d)
+                    if w.raw:
+                        e.raw(form.Move(w.own, e.op("+", begin, d), lo.buffer(w.tensor), index, 1))
+                    else:
+                        value = e.bind("x", form.Load(lo.buffer(w.tensor), index, w.tensor.dtype, w.tensor.dtype.compute))
+                        e.raw(form.Store(w.own, e.op("+", begin, d), e.convert(value, w.dtype), w.dtype))
                 e.raw(form.If(aligned(lo, w.tensor, self.count), tuple(one.stmts), tuple(each.stmts)))
-        with self._vector(p, turns, flight) as (begin, at):
+        with self._vector(p, turns, flight) as (begin, at, number):
             with unrolled(lo, "d", self.count) as d:
                 here = self._after(at, d)
                 for w in self.follow:
@@ -398,7 +428,7 @@ class VectorNest(GpuNest):
                 for t, piece in self.jobs:
                     keep(lo, stores[t.name], piece, here, e.op("+", begin, d))
             for w in stores.values():
-                e.raw(form.Move(lo.buffer(w.tensor), address(lo, w.tensor, tuple(at)), w.own, begin, self.count))
+                e.raw(form.Move(lo.buffer(w.tensor), self._address(w, at, number), w.own, begin, self.count))
 
     def _after(self, at: list[Atom], d: Atom) -> list[Atom]:
         """The place `d` places behind another one, `d` being less than a row has."""
@@ -417,6 +447,10 @@ class VectorNest(GpuNest):
             out.append(e.choose(over, e.op("-", here, self.axes[k].n), here))
             carry = e.choose(over, i64(1), i64(0))
         return out[::-1]
+
+
+def _narrow(t: Tensor) -> bool:
+    return t.dtype.is_float and t.dtype.bytes == 2
 
 
 @contextmanager
