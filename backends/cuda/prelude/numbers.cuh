@@ -401,6 +401,29 @@ PL_DEVICE float pow(float x, float y) {
   if (y == -1.0f) return 1.0f / x;
   return PL_MATH(powf)(x, y);
 }
+// A NaN or a number in 0..1e30 to a constant power in 0..0.8, within 3 units in the last place (2.5 seen for a third of all numbers up to 1, on an H200): log2 of
+// the digits is off by at most 2 to the -22. The whole part of log2(x) * y is split off exactly; what a zero gives is stopped by a zero.
+PL_DEVICE float min(float a, float b);
+PL_DEVICE float pow_root(float x, float y) {
+  const float scaled = x * 8388608.0f;  // what lies below the normal numbers is one
+  const u32 u = bits(scaled), exponent = (u - 0x4ab504f3u) & 0xff800000u;
+  const float digits = from_bits(u - exponent - 0x0b800000u);
+#if PIPELINK_PTX
+  float part;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(part) : "f"(digits));
+#else
+  const float part = PL_MATH(log2f)(digits);
+#endif
+  const float whole = float(int(exponent)), step = y * 1.1920928955078125e-07f, shifted = fma(whole, step, 12582912.0f), n = shifted - 12582912.0f;
+  const float rest = fma(part, y, fma(whole, step, -n));
+#if PIPELINK_PTX
+  float z;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(z) : "f"(rest));
+#else
+  const float z = PL_MATH(exp2f)(rest);
+#endif
+  return min(from_bits(bits(z) + (bits(shifted) << 23)), scaled * 1.7014118346046923e+38f);
+}
 // A number to a constant power of a size of at most 0.8, within 4 units in the last place: the whole part of log2(x) * y is split off exactly, what is left of
 // it is small enough for f32. UNIT: x is a NaN or in 0..1e30.
 template <bool UNIT> PL_DEVICE float pow_small(float x, float y) {
@@ -408,6 +431,7 @@ template <bool UNIT> PL_DEVICE float pow_small(float x, float y) {
     const float root = sqrt(!UNIT && x == -inf() ? inf() : x + 0.0f);
     return y == 0.5f ? root : sqrt(root);
   }
+  if (UNIT && y > 0.0f) return pow_root(x, y);
   const bool low = UNIT || x < 1.17549435e-38f;  // scaled so that what lies below the normal numbers is one
   const float scaled = x * (low ? 8388608.0f : 1.0f);
   const u32 u = bits(scaled), exponent = (u - 0x3f3504f3u) & 0xff800000u;
