@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from gpu import peers
-from gpu.rows import CASES, GELU, NORM, RELU6, Make, Row, Work, pipeline
+from gpu.rows import CASES, GELU, NORM, RELU6, SOFTMAX, Make, Row, Work, pipeline
 
 TURN = pipeline("op @turn(%x: tensor<NxMxf32>) -> (%y: tensor<MxNxf32>) { compute { %y[i, j] = %x[j, i] } }\n", "%x: tensor<NxMxf32>", "  %y = @turn(%x)",
                 "tensor<MxNxf32>", "")
+SUM = pipeline("op @total(%x: tensor<Nxf32>) -> (%y: tensor<f32>) { compute { %y = sum[n < N](%x[n]) } }\n", "%x: tensor<Nxf32>", "  %y = @total(%x)",
+               "tensor<f32>", "")
 NORM_F32 = NORM.replace("f16", "f32")
 PRODUCT = pipeline("", "%x: tensor<NxKxf16>, %w: tensor<KxMxf16>, %b: tensor<Mxf16>", "  %y = @linear(%x, %w, %b)", "tensor<NxMxf16>")
 BLUR = """op @blur(%x: tensor<NxHxWxCxf32, NHWC>) -> (%y: tensor<NxHxWxCxf32, NHWC>) {
@@ -51,6 +53,23 @@ def _norm(n: int, k: int) -> Callable[[Make], Work]:
             return m.torch.nn.functional.layer_norm(x, (k,), g, b, 1e-5)
         # Rows of five may be nearly constant: then their quotient by the deviation is as inexact as that is.
         return Work(NORM_F32, {"x": x, "g": g, "b": b}, run, run, 1e-3 if k < 16 else 1e-4, 2 * x.nbytes)
+    return make
+
+
+def _softmax(n: int, k: int) -> Callable[[Make], Work]:
+    def make(m: Make) -> Work:
+        x = m.normal(n, k)
+
+        def run(x: Any) -> Any:
+            return m.torch.softmax(x, -1)
+        return Work(SOFTMAX, {"x": x}, run, run, 1e-5, 2 * x.nbytes)
+    return make
+
+
+def _sum(n: int) -> Callable[[Make], Work]:
+    def make(m: Make) -> Work:
+        x = m.normal(n)
+        return Work(SUM, {"x": x}, lambda x: x.sum(), lambda x: x.sum(), 1e-5, x.nbytes)
     return make
 
 
@@ -97,6 +116,9 @@ ODD: tuple[Row, ...] = tuple(dict.fromkeys((
     *pair("layer_norm f32, short rows", ("2,000,003 rows of 5", _norm(2_000_003, 5)), ("1,250,000 rows of 8", _norm(1_250_000, 8))),
     *pair("layer_norm f32", ("2048 rows of 8191", _norm(2048, 8191)), ("2048 rows of 8192", _norm(2048, 8192))),
     *pair("layer_norm f32, long rows", ("16 rows of 1,000,003", _norm(16, 1_000_003)), ("16 rows of 1,000,000", _norm(16, 1_000_000))),
+    *pair("softmax f32, short rows", ("2,000,003 rows of 33", _softmax(2_000_003, 33)), ("1 Mi rows of 64", _softmax(1 << 20, 64))),
+    *pair("softmax f32, long rows", ("16 rows of 1,000,003", _softmax(16, 1_000_003)), ("16 rows of 1,000,000", _softmax(16, 1_000_000))),
+    *pair("sum of all, f32", ("64 Mi - 3", _sum((64 << 20) - 3)), ("64 Mi", _sum(64 << 20))),
     *pair("transposition f32", ("4099x4093", _turn(4099, 4093)), ("4096x4096", _turn(4096, 4096))),
     *pair("blur 3x3 NHWC", ("7 channels, 4x541x959", _blur(4, 541, 959, 7)), ("8 channels, 4x540x960", _blur(4, 540, 960, 8))),
     *pair("product f16", ("4096x4095 by 4095x4096", _product(4096, 4095, 4096)), ("4096x4096 by 4096x4096", _product(4096, 4096, 4096))),

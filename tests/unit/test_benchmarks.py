@@ -127,6 +127,7 @@ def test_rows_of_odd_shapes() -> None:
     np.testing.assert_allclose(pl.compile(odd.NORM_F32, target="cpu")(x=x, g=g, b=b).y, want, rtol=1e-4, atol=1e-5)
     img = RNG.random((2, 5, 6, 7), dtype=np.float32)
     want = scipy.ndimage.uniform_filter(img.astype(np.float64), size=(1, 3, 3, 1), mode="nearest")
+    np.testing.assert_allclose(pl.compile(odd.SUM, target="cpu")(x=g).y, g.sum(dtype=np.float64), rtol=1e-6)
     np.testing.assert_allclose(pl.compile(odd.BLUR, target="cpu")(x=img).y, want, rtol=1e-5)
     a, w, c = normal(5, 7, dtype="float16"), normal(7, 6, dtype="float16"), normal(6, dtype="float16")
     want = a.astype(np.float64) @ w.astype(np.float64) + c
