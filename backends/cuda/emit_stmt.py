@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from pipelink_ir.backends.cuda.emit_expr import Expressions, Place, memory_type
 from pipelink_ir.backends.cuda.emit_fragments import Streamed, feeding, fragment_line, has_fragments, stream_lines, streamed_in, tile_text
+from pipelink_ir.backends.cuda.emit_own import has_own
 from pipelink_ir.backends.cuda.kinds import C_TYPES, addressing, kind_of_dtype, over_symbols
 from pipelink_ir.backends.cuda.names import Names
 from pipelink_ir.backends.cuda.target_facts import TargetFacts
@@ -39,6 +40,8 @@ from pipelink_ir.backends.loops.tidy import blocks
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import I64, DType
 
+KEPT = 32
+"""Values of a thread that are surely registers."""
 LOCAL_BYTES = 16 << 10
 """Bytes of scratch of constant size that each thread keeps for itself; larger ones come from the kernel's scratch."""
 
@@ -298,7 +301,8 @@ class Writer:
         self._bound(loop)
         self.line("{")
         self.level += 1
-        self.line(f"const index_t {self.name(loop.var)} = {f'{self.stream}.member()' if self.stream else 'pl::thread()'};")
+        member = f"{self.stream}.member()" if self.stream else "pl::thread_again()" if self.kernel.registers else "pl::thread()"
+        self.line(f"const index_t {self.name(loop.var)} = {member};")
         self.level -= 1
         self.block(loop.body)
         self.line("}")
@@ -373,7 +377,7 @@ class Writer:
             return False
         if constant is not None and constant * s.memory.bytes <= LOCAL_BYTES:
             # What a thread keeps under conditions begins as something: else its registers are held from the beginning of the kernel on.
-            begins = " = {}" if self.uniform and self.kernel.team is not None else ""
+            begins = " = {}" if self.uniform and constant <= KEPT and not has_own(self.kernel.body) else ""
             self.line(f"{kind} {name}[{max(1, constant)}]{begins};")
             return False
         if size is not None:

@@ -509,6 +509,8 @@ class Kernel:
     """A launch has no more blocks than the device runs at once, and each takes many turns."""
     fit: int = 0
     """A wish: registers are kept so few that a multiprocessor holds so many blocks; 0 leaves that to the compiler."""
+    registers: int = 0
+    """A wish, instead of that: how many a thread has at most."""
     tickets: str = ""
     """Counters, i32, which are zero: blocks begin turns in their order, by element 0, so that a turn may wait for those before it."""
 
@@ -543,8 +545,8 @@ SHORT = frozenset(("gelu_f16", "gelu_bf16"))
 """Functions of f32 that only an emitter for a GPU knows: x times the normal distribution, within a sixteenth of a unit of the dtype that it is rounded to."""
 
 STEPS = frozenset(("inverse", "quotient", "doubtful"))
-"""Quotients of f32 by a number that many have in common, on a GPU alone: `inverse(d)` is 1 / d, or a NaN where d is very small or large; `quotient(x, d, inverse(d))`
-is x / d unless `doubtful(x, quotient, inverse)`, a bool."""
+"""Quotients of f32 by a number that many have in common, on a GPU alone: `inverse(d)` is 1 / d, or a NaN where d is very small or large;
+`quotient(x, d, inverse(d))` is x / d unless `doubtful(x, quotient, inverse)`, a bool."""
 
 
 def evaluate(expr: Expr, symbols: dict[str, int]) -> int:

@@ -17,8 +17,8 @@ from pipelink_ir.passes.scheduling.rows import Job, row_length
 from pipelink_ir.passes.scheduling.shape import Long, long_reductions
 from pipelink_ir.passes.scheduling.uses import uses_of
 
-ABOVE = 32768
-"""Rows of more elements are long."""
+ABOVE = 16384
+"""Rows of more elements are long: 1024 threads have 16 of f32 each in registers."""
 KINDS = frozenset(("sum", "mean", "max", "min"))
 """Reductions that are put together from those of parts."""
 

@@ -11,6 +11,17 @@ namespace pipelink {
 // ------------------------------------------------------------------------------------------------ where a thread stands
 
 PL_DEVICE int thread() { return int(threadIdx.x); }
+// The same, asked for once more: what follows from it is computed again instead of being kept in registers from the time before.
+PL_DEVICE int thread_again() {
+#if PIPELINK_PTX
+  int n;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(n));
+  __builtin_assume(n >= 0 && n < 1024);
+  return n;
+#else
+  return thread();
+#endif
+}
 PL_DEVICE int threads() { return int(blockDim.x); }
 PL_DEVICE index_t block() { return index_t(blockIdx.x); }
 PL_DEVICE index_t blocks() { return index_t(gridDim.x); }

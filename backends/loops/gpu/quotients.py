@@ -7,9 +7,9 @@ becomes
     unroll for d in 0..4 { let v = quotient(e[d], sum, by) ; doubt = doubt or doubtful(e[d], v, by) ; store y[d] = v }
     if doubt { unroll for d in 0..4 { let v = e[d] / sum ; store y[d] = v } }
 
-The result is that of the division, bit for bit: where the divisor or an element is so small or large that a step would not be exact, `doubtful` says so, and the
-loop is run once more as it was. `docs/decisions/rows.md` says why one correction is enough. A division has a branch to a slow path for each element, which keeps
-neighbours from running side by side and takes registers.
+The result is that of the division, bit for bit: where the divisor or an element is so small or large that a step would not be exact, `doubtful` says so, and
+the loop is run once more as it was. `docs/decisions/rows.md` says why one correction is enough. A division has a branch to a slow path for each element, which
+keeps neighbours from running side by side and takes registers.
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.contents import blocks, exprs, makes, put
-from pipelink_ir.backends.loops.tidy import parts, refs
+from pipelink_ir.backends.loops.tidy import refs
 from pipelink_ir.ir.dtypes import BOOL, F32
 
 LEAST = 4

@@ -8,16 +8,19 @@
 The number of threads follows from the length of the row (`Kernel.team`); where a warp is enough for one, a block has several rows. Rows that are too long for
 all threads together, or lie where wide accesses may not, take the way of `gpu/nests.py`, which reads them once for each reduction: a branch that all threads
 take alike. What is computed on the way for every place of a row, and is costly, is kept as well.
+
+Where wide accesses may not be (rows of an odd length begin anywhere), a thread has as many places, each next to one of its neighbour's, one access each.
 """
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.build import size_of
 from pipelink_ir.backends.loops.emit import TRUE, Atom, Frame, i64, key_of
+from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.gpu.nests import GpuNest
 from pipelink_ir.backends.loops.gpu.team import Team
 from pipelink_ir.backends.loops.gpu.vector import Wide, aligned, conditions, count_of, hold, keep, multiple, plain, stored, unrolled
@@ -31,6 +34,7 @@ from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.ir.walk import walk
 from pipelink_ir.passes.scheduling.costs import Costs, Plan
 from pipelink_ir.passes.scheduling.counts import known, ranges_of
+from pipelink_ir.passes.scheduling.rows import Span
 from pipelink_ir.passes.scheduling.shape import Long, Shape, long_reductions, reads_of, sized
 from pipelink_ir.passes.scheduling.uses import Lin, Use
 
@@ -38,10 +42,12 @@ LANES = 32
 """Threads that run together: a block has a multiple of them."""
 MOST = 1024
 """Most threads of a block."""
-OTHERWISE = 256
-"""Threads of a block where a row cannot be kept."""
 VECTORS = 4
 """Wide accesses by which a thread gets its part of a row: more of them leave room for fewer threads than hide the time that memory takes."""
+FULL, FEW = 16, 40
+"""Values of a thread that so few registers are enough for: a multiprocessor then has three blocks of 512 threads."""
+AHEAD = 8
+"""Single accesses to a tensor that a thread has under way."""
 KEPT = 2
 """Tensors whose rows are kept at once."""
 COSTLY = 5.0
@@ -54,10 +60,12 @@ ROW = "row"
 
 
 def block_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job], name: str, shape: Shape,
-               chosen: Mapping[str, int] | None = None) -> Lowering:
-    """The kernel of a block for each place of some axes, still open."""
+               chosen: Mapping[str, int] | None = None, span: Span | None = None) -> Lowering:
+    """The kernel of a block for each place of some axes, still open. `span`: what lengths of a row there are."""
     lo = Lowering(op, plan, sites, frozenset(t.name for t, _ in jobs), chosen)
-    _RowNest(lo, jobs).rows_or_not(shape.axes, name)
+    nest = _RowNest(lo, jobs)
+    nest.span = span
+    nest.rows_or_not(shape.axes, name)
     return lo
 
 
@@ -125,18 +133,27 @@ class Row:
     @contextmanager
     def vector(self) -> Iterator[tuple[Atom, Atom]]:
         """In a loop over the threads: a loop over the vectors of one, where each begins in its own memory and in the row. Those behind the end are left out."""
-        e = self.lo.e
-        with self.each() as t, unrolled(self.lo, "r", self.vectors) as v:
+        with self.each() as t, self.vectors_of(t, 0, self.vectors) as (_, begin, first, _):
+            yield begin, first
+
+    @contextmanager
+    def vectors_of(self, t: Atom, at: int, size: int) -> Iterator[tuple[Atom, Atom, Atom, list[form.Stmt]]]:
+        """A loop over `size` vectors of thread `t` from number `at` on: the number among them, where each begins in the thread's own memory and in the row,
+        and statements for those behind the end."""
+        e, outside = self.lo.e, list[form.Stmt]()
+        with unrolled(self.lo, "r", size) as one:
+            v = e.op("+", one, i64(at))
             # The vectors of a thread lie at constant distances: one address serves them all.
             number, lanes = self.number(t), i64(LANES)
             own = e.op("+", e.op("*", e.op("quot", number, lanes), i64(LANES * self.vectors)), e.op("rest", number, lanes))
-            first = e.op("+", e.op("*", own, i64(self.count)), e.op("*", v, i64(LANES * self.count)))
-            begin = e.op("*", v, i64(self.count))
-            cond = e.op("<", first, self.whole)
+            begin, beyond, start = e.op("*", v, i64(self.count)), e.op("*", v, i64(LANES * self.count)), e.op("*", own, i64(self.count))
+            first = e.op("+", start, beyond)
+            # Compared with a constant: that takes no register of its own.
+            cond = e.op("<", beyond, e.op("-", self.whole, start))
             # Nothing but loads and stores must stay inside: what else does not depend on the place may leave the loops.
             with e.frame("loop") as f:
-                yield begin, first
-            e.raw(form.If(cond, tuple(f.stmts)))
+                yield one, begin, first, outside
+            e.raw(form.If(cond, tuple(f.stmts), tuple(outside)))
 
     @contextmanager
     def each(self) -> Iterator[Atom]:
@@ -156,7 +173,7 @@ class Row:
     def within(self, begin: Atom, first: Atom) -> Iterator[Atom]:
         """The places of one vector."""
         e = self.lo.e
-        with unrolled(self.lo, "d", self.count) as d:
+        with unrolled(self.lo, "d", self.count) if self.count > 1 else nullcontext(i64(0)) as d:
             k, own = e.op("+", first, d), e.op("+", begin, d)
             for w in self.kept:
                 hold(self.lo, w, self.read_at(w, k), own)
@@ -183,49 +200,75 @@ class Row:
                 e.raw(form.Store(memory, own, value, value.dtype))
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to keep a row: whether it is open, and what is loaded and stored for the results beside the row."""
+
+    row: Row
+    open: Atom
+    beside: list[Wide]
+    stores: list[Wide]
+
+
 class _RowNest(GpuNest):
     """The loops of one kernel."""
+
+    span: Span | None = None
 
     def rows_or_not(self, outer: tuple[int, ...], name: str) -> None:
         """Writes the kernel."""
         self.outer = outer
-        self.found = self._find(outer) if outer in (tuple(range(len(self.axes))), tuple(range(len(self.axes) - 1))) else None
+        self.ways = self._find(outer) if outer in (tuple(range(len(self.axes))), tuple(range(len(self.axes) - 1))) else []
         self.block(outer, name)
 
     # ---------------------------------------------------------------------------------------------------------------- what there is
 
-    def _find(self, outer: tuple[int, ...]) -> tuple[Row, Atom, list[Wide], list[Wide]] | None:
-        """The row, whether it may be kept, and what is loaded and stored for the results."""
-        lo, e = self.lo, self.e
+    def _find(self, outer: tuple[int, ...]) -> list[Way]:
+        """The ways to keep a row: by wide accesses, and by single ones."""
+        lo = self.lo
         longs = [r for t, p in self.jobs for r in long_reductions(lo.op, lo.plan.local, p, lo.chosen)]
         length = self._length(outer, longs)
         # What a part of a join reads is there for the places of that part alone.
         if length is None or lo.chosen or any(u.joined for u in self.uses):
-            return None
+            return []
         inner = len(outer) < len(self.axes)
         kept, beside = self._reads(outer, longs, inner)
         if not kept or len(kept) > KEPT:
-            return None
-        stores = [stored(lo, t, p) for t, p in self.jobs] if inner else []
-        count = count_of([w.tensor for w in (*kept, *beside, *stores)])
+            return []
+        stores = [t for t, _ in self.jobs] if inner else []
+        count = count_of([*(w.tensor for w in (*kept, *beside)), *stores])
         vectors = VECTORS // len(kept)
         if count < 2:
-            return None
-        size = size_of(length)
-        team = self._team(size, count, count * vectors, self._apart(longs))
-        n = e.op("max", lo.index(length, lo.root), i64(0))
-        row = Row(lo, n, e.bind("threads", team, 0), count, vectors, kept)
-        if self._apart(longs):
-            row.apart = e.op("and", e.op("<=", n, i64(LANES * count * vectors)), multiple(lo, n, count))
+            return []
+        apart = self.span is None and self._apart(longs)
+        team = self._team(size_of(length), count, count * vectors, min(FULL // len(kept), vectors * count), apart)
+        self.threads = self.e.bind("threads", team, 0)
+        n = self.e.op("max", lo.index(length, lo.root), i64(0))
+        ways = [self._way(outer, n, kept, beside, count, vectors, apart)]
+        kept, beside = self._reads(outer, longs, inner)
+        ways.append(self._way(outer, n, kept, beside, 1, min(FULL // len(kept), vectors * count), False))
+        ways = [w for w in ways if not (isinstance(w.open, form.Const) and not w.open.value)]
+        if ways:
+            lo.team_size = MOST, team
+            # What else the threads read of a row takes registers of its own.
+            lo.registers = FEW if count * vectors <= FULL and not beside else 0
+        return ways
+
+    def _way(self, outer: tuple[int, ...], n: Atom, kept: list[Wide], beside: list[Wide], count: int, vectors: int, apart: bool) -> Way:
+        """A row of `n` places, `count` neighbours at a time."""
+        lo, e = self.lo, self.e
+        stores = [stored(lo, t, p) for t, p in self.jobs] if len(outer) < len(self.axes) else []
+        row = Row(lo, n, self.threads, count, vectors, kept)
+        if apart:
+            row.apart = e.op("and", e.op("<=", n, i64(LANES * row.own)), multiple(lo, n, count))
             row.rows = e.choose(row.apart, e.op("quot", row.threads, i64(LANES)), ONE)
-        fits = e.op("<=", n, i64(MOST * count * vectors))
-        wide = self._wide(outer, row, [*kept, *beside, *stores], e.op("and", fits, multiple(lo, n, count)))
-        if isinstance(wide, form.Const) and not wide.value:
-            return None
-        lo.team_size = MOST, team
+        fits: Atom = e.op("<=", n, e.op("*", row.threads, i64(row.own)))
+        if count == 1 and self.span is not None and self.span.most is not None and self.span.most <= MOST * row.own:
+            fits = TRUE
+        wide = fits if count == 1 else self._wide(outer, row, [*kept, *beside, *stores], e.op("and", fits, multiple(lo, n, count)))
         if len(kept) == 1:
             row.computed = {t.name: None for t in lo.op.tensors.values() if len(t.shape) == len(outer) + 1 and self._costly(t)}
-        return row, wide, beside, stores
+        return Way(row, wide, beside, stores)
 
     def _costly(self, t: Tensor) -> bool:
         """Whether a local that is evaluated where it is read is worth keeping."""
@@ -285,17 +328,23 @@ class _RowNest(GpuNest):
         checked = any(REDUCTIONS[r.reduce.kind].empty == "error" for r in longs)
         return not checked and not any(u.tensor in self.lo.written for uses in self.uses for u in uses.uses)
 
-    def _team(self, size: form.Expr, count: int, each: int, apart: bool) -> form.Expr:
-        """The threads of a block: as many as the row needs; where it cannot be kept, some number."""
+    def _team(self, size: form.Expr, count: int, each: int, single: int, apart: bool) -> form.Expr:
+        """The threads of a block: as many as the row needs, where each has so many places by wide accesses or by single ones."""
         def op(fn: str, a: form.Expr, b: int | form.Expr) -> form.Expr:
             return form.Op(fn, (a, i64(b) if isinstance(b, int) else b), I64)
 
-        warps = op("floordiv", op("+", size, each * LANES - 1), each * LANES)
-        needed = op("*", op("max", op("min", warps, MOST // LANES), 1), LANES)
+        def needed(each: int) -> form.Expr:
+            return op("floordiv", op("+", size, each * LANES - 1), each * LANES)
+
+        warps = needed(each)
+        if single != each:
+            # `single` where the length is no multiple of `count`.
+            warps = op("max", warps, op("*", op("min", op("mod", size, count), 1), needed(single)))
+        threads = op("*", op("max", op("min", warps, MOST // LANES), 1), LANES)
         if apart:
             # One warp is enough for a row: several rows make a block.
-            needed = op("max", needed, op("*", op("max", op("-", i64(2), op("max", warps, 1)), 0), TOGETHER))
-        return op("max", needed, op("*", op("min", op("mod", size, count), 1), OTHERWISE))
+            threads = op("max", threads, op("*", op("max", op("-", i64(2), op("max", warps, 1)), 0), TOGETHER))
+        return threads
 
     def _wide(self, outer: tuple[int, ...], row: Row, all_: list[Wide], wide: Atom) -> Atom:
         e = self.e
@@ -314,34 +363,51 @@ class _RowNest(GpuNest):
 
     def turns(self, places: Atom) -> Atom:
         """How many turns the loop over blocks has for so many places."""
-        if self.found is None or self.found[0].apart is None:
+        if not self.ways or self.ways[0].row.apart is None:
             return places
-        e, rows = self.e, self.found[0].rows
+        e, rows = self.e, self.ways[0].row.rows
         return e.op("quot", e.op("+", places, e.op("-", rows, ONE)), rows)
 
     def turn(self, team: Team, p: Atom, places: Atom, one: Callable[[Atom], None]) -> None:
         """What a block does in turn `p`: the rows in registers if that can be, else `one` for each."""
-        if self.found is None:
+        if not self.ways:
             one(p)
             return
-        e, (row, wide, beside, stores) = self.e, self.found
+        e, (first, *others) = self.e, self.ways
+        if first.row.apart is None:
+            self._try(self.ways, team, p, places, one)
+            return
+
+        def each(p: Atom) -> None:
+            begin = e.op("*", p, first.row.rows)
+            with e.loop("place", begin, e.op("min", e.op("+", begin, first.row.rows), places)) as place:
+                self._try(others, team, place, places, one)
+
+        self._try([first], team, p, places, each)
+
+    def _try(self, ways: list[Way], team: Team, p: Atom, places: Atom, one: Callable[[Atom], None]) -> None:
+        """The first way that is open, else `one`."""
+        if not ways:
+            one(p)
+            return
+        e, (way, *others) = self.e, ways
+        row = way.row
         row.alone = team.alone
-        team.ahead_loads = False
         with e.frame("lazy") as then:
+            ahead, team.ahead_loads, team.row = team.ahead_loads, False, row
             blocks = [self.axes[k] for k in self.outer]
             fixed = dict(zip(self.outer, self._places(blocks, row.begin(p, places)), strict=True))
             row.fixed = {f"{k}": i for k, i in fixed.items()}
-            team.row = row
-            self._kept(team, row, fixed, beside, stores)
-            team.row = None
+            self._kept(team, row, fixed, way.beside, way.stores)
+            team.ahead_loads, team.row = ahead, None
         with e.frame("lazy") as other:
-            if row.apart is None:
-                one(p)
-            else:
-                first = e.op("*", p, row.rows)
-                with e.loop("place", first, e.op("min", e.op("+", first, row.rows), places)) as place:
-                    one(place)
-        e.raw(form.If(wide, (*row.allocs, *then.stmts), tuple(other.stmts)))
+            if way.open is not TRUE:
+                self._try(others, team, p, places, one)
+        if way.open is not TRUE:
+            e.raw(form.If(way.open, (*row.allocs, *then.stmts), tuple(other.stmts)))
+            return
+        for s in (*row.allocs, *then.stmts):
+            e.raw(s)
 
     def _kept(self, team: Team, row: Row, fixed: Mapping[int, Atom], beside: list[Wide], stores: list[Wide]) -> None:
         lo, e = self.lo, self.e
@@ -349,17 +415,20 @@ class _RowNest(GpuNest):
             e.raw(form.Alloc(w.own, w.dtype, i64(row.own)))
         with row.vector() as (begin, first):
             for w in row.kept:
-                e.raw(form.Move(w.own, begin, lo.buffer(w.tensor), self._address(row, w, first), row.count))
+                self._fetch(row, w, begin, first)
         if not stores:
             self._results(team, row, fixed)
             return
         for _, piece in self.jobs:
             team.ahead(piece, fixed)
+        if row.count == 1 and beside:
+            self._in_groups(row, fixed, beside, stores)
+            return
         with row.vector() as (begin, first):
             for w in (*beside, *stores):
                 e.raw(form.Alloc(w.own, w.dtype, i64(row.count)))
             for w in beside:
-                e.raw(form.Move(w.own, i64(0), lo.buffer(w.tensor), self._address(row, w, first), row.count))
+                self._fetch(row, w, i64(0), first)
             with row.within(begin, first) as k:
                 place = e.op("-", k, first)
                 for w in beside:
@@ -367,7 +436,51 @@ class _RowNest(GpuNest):
                 for (_, piece), w in zip(self.jobs, stores, strict=True):
                     keep(lo, w, piece, [*fixed.values(), k], place)
             for w in stores:
-                e.raw(form.Move(lo.buffer(w.tensor), self._address(row, w, first), w.own, i64(0), row.count))
+                self._put(row, w, first)
+
+    def _in_groups(self, row: Row, fixed: Mapping[int, Atom], beside: list[Wide], stores: list[Wide]) -> None:
+        """Results of single places: what is read for some of them comes before the first is computed."""
+        lo, e = self.lo, self.e
+        with row.each() as t:
+            most = max(1, AHEAD // len(beside))
+            for at in range(0, row.vectors, most):
+                size = min(most, row.vectors - at)
+                here = [replace(w, own=e.memory(f"{w.tensor.name}_row")) for w in beside]
+                for w in here:
+                    e.raw(form.Alloc(w.own, w.dtype, i64(size)))
+                with row.vectors_of(t, at, size) as (v, _, first, outside):
+                    for w in here:
+                        self._fetch(row, w, v, first)
+                        outside.append(form.Store(w.own, v, must(0, w.dtype.compute), w.dtype))
+                with row.vectors_of(t, at, size) as (v, begin, first, _):
+                    own = [replace(w, own=e.memory(f"{w.tensor.name}_own")) for w in stores]
+                    for w in own:
+                        e.raw(form.Alloc(w.own, w.dtype, i64(1)))
+                    with row.within(begin, first) as k:
+                        for w in here:
+                            hold(lo, w, row.read_at(w, k), v)
+                        for (_, piece), w in zip(self.jobs, own, strict=True):
+                            keep(lo, w, piece, [*fixed.values(), k], i64(0))
+                    for w in own:
+                        self._put(row, w, first)
+
+    def _fetch(self, row: Row, w: Wide, at: Atom, first: Atom) -> None:
+        """Loads what begins at a place of the row."""
+        e, buffer, address_ = self.e, self.lo.buffer(w.tensor), self._address(row, w, first)
+        if row.count > 1:
+            e.raw(form.Move(w.own, at, buffer, address_, row.count))
+            return
+        value = e.bind(w.tensor.name.rsplit(".", 1)[-1], form.Load(buffer, address_, w.tensor.dtype, w.tensor.dtype.compute))
+        e.raw(form.Store(w.own, at, value, w.dtype))
+
+    def _put(self, row: Row, w: Wide, first: Atom) -> None:
+        """Stores there what the thread has."""
+        e, buffer, address_ = self.e, self.lo.buffer(w.tensor), self._address(row, w, first)
+        if row.count > 1:
+            e.raw(form.Move(buffer, address_, w.own, i64(0), row.count))
+            return
+        value = e.bind(w.tensor.name.rsplit(".", 1)[-1], form.Load(w.own, i64(0), w.dtype, w.dtype.compute))
+        e.raw(form.Store(buffer, address_, value, w.tensor.dtype))
 
     def _results(self, team: Team, row: Row, fixed: Mapping[int, Atom]) -> None:
         """Results with one place for each row."""

@@ -35,7 +35,7 @@ layer_norm_softmax_relu6_n_short(const float* __restrict__ x, const float* __res
         const index_t v_31 = place + v_29 < v_13 ? v : 0;
         const index_t i_15 = 4 * pl::rest(thread, v_10);
         const index_t i_21 = i_15 + K * place + K * v_29;
-        float x_row_1[8];
+        float x_row_1[8] = {};
         {
           const index_t t = pl::thread();
           PL_UNROLL
@@ -130,7 +130,7 @@ layer_norm_softmax_relu6_n_short(const float* __restrict__ x, const float* __res
         const index_t place_1 = pl::quot(thread_1, v_10);
         const index_t v_66 = place_1 + (i_10 + time_1) * rows < v_13 ? v : 0;
         const index_t i_61 = lane_1 + (place_1 + rows * time_1) * v;
-        float x_row_3[8];
+        float x_row_3[8] = {};
         {
           const index_t t_4 = pl::thread();
           PL_UNROLL
@@ -203,7 +203,7 @@ layer_norm_softmax_relu6_n_short(const float* __restrict__ x, const float* __res
 // layer_norm.softmax.relu6.n.long.begin
 extern "C" __global__ void __launch_bounds__(256)
 layer_norm_softmax_relu6_n_long_begin(int* __restrict__ n_counters, const index_t D0, const index_t K) {
-  for (index_t i_2 = pl::grid_thread(), i_2_end = K > 32768 ? 2 * pl::max(D0, 0) + 1 : 0; i_2 < i_2_end;
+  for (index_t i_2 = pl::grid_thread(), i_2_end = K > 16384 ? 2 * pl::max(D0, 0) + 1 : 0; i_2 < i_2_end;
       i_2 += pl::grid_threads()) {
     n_counters[i_2] = 0;
   }
@@ -224,7 +224,7 @@ layer_norm_softmax_relu6_n_long(const float* __restrict__ x, const float* __rest
   const index_t i_14 = parts - 1;
   const bool aligned = pl::aligned(x, 16);
   const bool aligned_1 = pl::aligned(n, 16);
-  for (index_t turn = index_t(pl::ticket(n_counters)), turn_end = K > 32768 ? (v_1 > 0 ? (3 * v_1 + 6) * parts : 0)
+  for (index_t turn = index_t(pl::ticket(n_counters)), turn_end = K > 16384 ? (v_1 > 0 ? (3 * v_1 + 6) * parts : 0)
       : 0; turn < turn_end; turn = index_t(pl::ticket(n_counters))) {
     const index_t slot = pl::quot(turn, parts);
     const index_t part = pl::rest(turn, parts);
@@ -385,146 +385,276 @@ layer_norm_softmax_relu6_n_long(const float* __restrict__ x, const float* __rest
 extern "C" __global__ void __launch_bounds__(1024)
 layer_norm_softmax_relu6_n(const float* __restrict__ x, const float* __restrict__ g, const float* __restrict__ b,
     float* __restrict__ n, const index_t D0, const index_t K) {
-  const index_t v = pl::max(K, 0);
   const index_t threads = pl::threads();
-  const bool v_4 = pl::rest(pl::max(v, 0), 4) == 0;
-  const bool v_5 = v <= 512 && v_4;
-  const index_t v_7 = v_5 ? pl::quot(threads, 32) : 1;
-  const bool v_11 = pl::rest(v, 4) == 0;
+  const index_t v = pl::max(K, 0);
+  const bool v_7 = pl::rest(v, 4) == 0;
   const bool aligned_3 = pl::aligned(n, 16);
-  const bool v_17 = aligned_3
+  const bool v_13 = aligned_3
       && (pl::aligned(g, 16)
-      && (pl::aligned(b, 16) && (pl::aligned(x, 16) && (v_11 && (v_11 && (v_4 && v <= 16384))))));
-  const index_t v_20 = K > 0 ? pl::max(D0, 0) : 0;
-  for (index_t d0 = pl::block(), d0_end = K > 256 && K <= 32768 ? pl::quot(v_20 + v_7 - 1, v_7) : 0; d0 < d0_end;
+      && (pl::aligned(b, 16)
+      && (pl::aligned(x, 16) && (v_7 && (v <= 16 * threads && pl::rest(pl::max(v, 0), 4) == 0 && v_7)))));
+  for (index_t d0 = pl::block(), d0_end = K > 256 && K <= 16384 ? (K > 0 ? pl::max(D0, 0) : 0) : 0; d0 < d0_end;
       d0 += pl::blocks()) {
-    const index_t v_24 = d0 * v_7;
-    const index_t v_33 = K * v_24;
-    const index_t v_61 = pl::min(v_24 + v_7, v_20);
-    if (v_17) {
-      const index_t v_23 = v_5 ? pl::quot(pl::thread(), 32) : 0;
-      const index_t v_26 = v_23 + v_24 < v_20 ? v : 0;
+    const index_t v_20 = K * d0;
+    if (v_13) {
       float x_row[16] = {};
-      const index_t i_12 = K * v_23 + v_33;
       {
         const index_t t = pl::thread();
-        const index_t v_28 = v_5 ? pl::rest(t, 32) : t;
-        const index_t i_6 = 512 * pl::quot(v_28, 32);
-        const index_t i_7 = 4 * pl::rest(v_28, 32);
-        const index_t i_8 = i_6 + i_7;
-        const index_t i_14 = i_12 + i_6 + i_7;
+        const index_t v_17 = pl::quot(t, 32);
+        const index_t v_18 = pl::rest(t, 32);
+        const index_t i_12 = -512 * v_17 + v + -4 * v_18;
+        const index_t i_14 = 512 * v_17 + v_20 + 4 * v_18;
         PL_UNROLL
         for (index_t r = 0; r < 4; r++) {
-          const index_t i_9 = 128 * r;
-          const index_t i_11 = 4 * r;
-          const index_t i_15 = i_14 + i_9;
-          if (i_8 + i_9 < v_26) {
-            pl::load_many<4>(&x_row[i_11], &x[i_15]);
+          const index_t i_3 = 4 * r;
+          const index_t i_4 = 128 * r;
+          const index_t i_15 = i_14 + i_4;
+          if (i_4 < i_12) {
+            pl::load_many<4>(&x_row[i_3], &x[i_15]);
           }
         }
       }
       float sum = 0.0f;
       {
         const index_t t_1 = pl::thread();
-        const index_t v_35 = v_5 ? pl::rest(t_1, 32) : t_1;
-        const index_t i_20 = 512 * pl::quot(v_35, 32) + 4 * pl::rest(v_35, 32);
+        const index_t i_27 = -512 * pl::quot(t_1, 32) + v + -4 * pl::rest(t_1, 32);
         PL_UNROLL
         for (index_t r_1 = 0; r_1 < 4; r_1++) {
-          const index_t i_23 = 4 * r_1;
-          if (i_20 + 128 * r_1 < v_26) {
+          const index_t i_18 = 4 * r_1;
+          if (128 * r_1 < i_27) {
             PL_UNROLL
             for (index_t d = 0; d < 4; d++) {
-              const float x_2 = x_row[d + i_23];
+              const float x_2 = x_row[d + i_18];
               sum += x_2;
             }
           }
         }
       }
-      sum = v_5 ? pl::lanes_sum(sum) : pl::block_sum(sum);
-      const float v_40 = float(v);
-      const float v_41 = sum / v_40;
+      sum = pl::block_sum(sum);
+      const float v_25 = float(v);
+      const float v_26 = sum / v_25;
       float sum_1 = 0.0f;
       {
         const index_t t_2 = pl::thread();
-        const index_t v_43 = v_5 ? pl::rest(t_2, 32) : t_2;
-        const index_t i_34 = 512 * pl::quot(v_43, 32) + 4 * pl::rest(v_43, 32);
+        const index_t i_45 = -512 * pl::quot(t_2, 32) + v + -4 * pl::rest(t_2, 32);
         PL_UNROLL
         for (index_t r_2 = 0; r_2 < 4; r_2++) {
-          const index_t i_37 = 4 * r_2;
-          if (i_34 + 128 * r_2 < v_26) {
+          const index_t i_36 = 4 * r_2;
+          if (128 * r_2 < i_45) {
             PL_UNROLL
             for (index_t d_1 = 0; d_1 < 4; d_1++) {
-              const float x_1 = x_row[d_1 + i_37];
-              const float v_47 = x_1 - v_41;
-              sum_1 += v_47 * v_47;
+              const float x_1 = x_row[d_1 + i_36];
+              const float v_30 = x_1 - v_26;
+              sum_1 += v_30 * v_30;
             }
           }
         }
       }
-      sum_1 = v_5 ? pl::lanes_sum(sum_1) : pl::block_sum(sum_1);
-      const float v_49 = sum_1 / v_40;
-      const float v_57 = pl::rsqrt(1e-5f + v_49);
+      sum_1 = pl::block_sum(sum_1);
+      const float v_32 = sum_1 / v_25;
+      const float v_38 = pl::rsqrt(1e-5f + v_32);
       {
         const index_t t_3 = pl::thread();
-        const index_t v_51 = v_5 ? pl::rest(t_3, 32) : t_3;
-        const index_t i_46 = 512 * pl::quot(v_51, 32);
-        const index_t i_47 = 4 * pl::rest(v_51, 32);
-        const index_t i_48 = i_46 + i_47;
-        const index_t i_55 = i_47 + (i_12 + i_46);
+        const index_t v_33 = pl::quot(t_3, 32);
+        const index_t v_34 = pl::rest(t_3, 32);
+        const index_t i_56 = 512 * v_33;
+        const index_t i_57 = 4 * v_34;
+        const index_t i_58 = i_56 + i_57;
+        const index_t i_63 = -512 * v_33 + v + -4 * v_34;
+        const index_t i_67 = i_57 + (i_56 + v_20);
         PL_UNROLL
         for (index_t r_3 = 0; r_3 < 4; r_3++) {
-          const index_t i_49 = 128 * r_3;
-          const index_t i_50 = i_48 + i_49;
-          const index_t i_51 = 4 * r_3;
-          const index_t i_56 = i_49 + i_55;
-          if (i_50 < v_26) {
+          const index_t i_54 = 4 * r_3;
+          const index_t i_55 = 128 * r_3;
+          const index_t i_59 = i_55 + i_58;
+          const index_t i_68 = i_55 + i_67;
+          if (i_55 < i_63) {
             float b_row[4];
             float g_row[4];
             float n_own[4];
-            pl::load_many<4>(&b_row[0], &b[i_50]);
-            pl::load_many<4>(&g_row[0], &g[i_50]);
+            pl::load_many<4>(&b_row[0], &b[i_59]);
+            pl::load_many<4>(&g_row[0], &g[i_59]);
             PL_UNROLL
             for (index_t d_2 = 0; d_2 < 4; d_2++) {
-              const float x_2_2 = x_row[d_2 + i_51];
+              const float x_2_2 = x_row[d_2 + i_54];
               const float b_2 = b_row[d_2];
               const float g_2 = g_row[d_2];
-              n_own[d_2] = b_2 + g_2 * ((x_2_2 - v_41) * v_57);
+              n_own[d_2] = b_2 + g_2 * ((x_2_2 - v_26) * v_38);
             }
-            pl::store_many<4>(&n[i_56], &n_own[0]);
+            pl::store_many<4>(&n[i_68], &n_own[0]);
           }
         }
       }
     } else {
-      const double v_64 = double(v);
-      for (index_t place = v_24; place < v_61; place++) {
-        double sum_2 = 0.0;
-        const index_t v_63 = K * place;
-        for (index_t round = 0; round < v; round += 8192) {
-          float part = 0.0f;
-          for (index_t k = round + pl::thread(), k_end = pl::min(round + 8192, v); k < k_end; k += pl::threads()) {
-            part += x[k + v_63];
+      float x_row_2[16] = {};
+      {
+        const index_t t_4 = pl::thread();
+        const index_t v_42 = pl::quot(t_4, 32);
+        const index_t v_43 = pl::rest(t_4, 32);
+        const index_t i_77 = -512 * v_42 + v - v_43;
+        const index_t i_79 = 512 * v_42 + v_20 + v_43;
+        PL_UNROLL
+        for (index_t r_4 = 0; r_4 < 16; r_4++) {
+          const index_t i_72 = 32 * r_4;
+          const index_t i_80 = i_72 + i_79;
+          if (i_72 < i_77) {
+            x_row_2[r_4] = x[i_80];
           }
-          sum_2 += double(part);
         }
-        sum_2 = pl::block_sum(sum_2);
-        const double v_65 = sum_2 / v_64;
-        const float v_66 = float(v_65);
-        double sum_3 = 0.0;
-        for (index_t round_1 = 0; round_1 < v; round_1 += 8192) {
-          float part_1 = 0.0f;
-          for (index_t k_1 = round_1 + pl::thread(), k_1_end = pl::min(round_1 + 8192, v); k_1 < k_1_end;
-              k_1 += pl::threads()) {
-            const float v_68 = x[k_1 + v_63] - v_66;
-            part_1 += v_68 * v_68;
+      }
+      float sum_2 = 0.0f;
+      {
+        const index_t t_5 = pl::thread();
+        const index_t i_88 = -512 * pl::quot(t_5, 32) + v - pl::rest(t_5, 32);
+        PL_UNROLL
+        for (index_t r_5 = 0; r_5 < 16; r_5++) {
+          if (32 * r_5 < i_88) {
+            const float x_4 = x_row_2[r_5];
+            sum_2 += x_4;
           }
-          sum_3 += double(part_1);
         }
-        sum_3 = pl::block_sum(sum_3);
-        const double v_70 = sum_3 / v_64;
-        const float v_74 = pl::rsqrt(1e-5f + float(v_70));
-        for (index_t k_2 = pl::thread(); k_2 < v; k_2 += pl::threads()) {
-          const index_t i_63 = k_2 + v_63;
-          n[i_63] = b[k_2] + g[k_2] * ((x[i_63] - v_66) * v_74);
+      }
+      sum_2 = pl::block_sum(sum_2);
+      const float v_48 = float(v);
+      const float v_49 = sum_2 / v_48;
+      float sum_3 = 0.0f;
+      {
+        const index_t t_6 = pl::thread();
+        const index_t i_99 = -512 * pl::quot(t_6, 32) + v - pl::rest(t_6, 32);
+        PL_UNROLL
+        for (index_t r_6 = 0; r_6 < 16; r_6++) {
+          if (32 * r_6 < i_99) {
+            const float x_5 = x_row_2[r_6];
+            const float v_53 = x_5 - v_49;
+            sum_3 += v_53 * v_53;
+          }
+        }
+      }
+      sum_3 = pl::block_sum(sum_3);
+      const float v_55 = sum_3 / v_48;
+      const float v_62 = pl::rsqrt(1e-5f + v_55);
+      {
+        const index_t t_7 = pl::thread();
+        float b_row_2[4];
+        float g_row_2[4];
+        const index_t v_56 = pl::quot(t_7, 32);
+        const index_t i_103 = 512 * v_56;
+        const index_t v_57 = pl::rest(t_7, 32);
+        const index_t i_104 = i_103 + v_57;
+        const index_t i_110 = -512 * v_56 + v - v_57;
+        PL_UNROLL
+        for (index_t r_7 = 0; r_7 < 4; r_7++) {
+          const index_t i_105 = 32 * r_7;
+          const index_t i_106 = i_104 + i_105;
+          if (i_105 < i_110) {
+            b_row_2[r_7] = b[i_106];
+            g_row_2[r_7] = g[i_106];
+          } else {
+            b_row_2[r_7] = 0.0f;
+            g_row_2[r_7] = 0.0f;
+          }
+        }
+        const index_t i_114 = i_103 + v_20 + v_57;
+        PL_UNROLL
+        for (index_t r_8 = 0; r_8 < 4; r_8++) {
+          const index_t i_111 = 32 * r_8;
+          const index_t i_115 = i_111 + i_114;
+          if (i_111 < i_110) {
+            float n_own_2[1];
+            const float x_6 = x_row_2[r_8];
+            const float b_2_2 = b_row_2[r_8];
+            const float g_2_2 = g_row_2[r_8];
+            n_own_2[0] = b_2_2 + g_2_2 * ((x_6 - v_49) * v_62);
+            const float n_2 = n_own_2[0];
+            n[i_115] = n_2;
+          }
+        }
+        float b_row_3[4];
+        float g_row_3[4];
+        PL_UNROLL
+        for (index_t r_9 = 0; r_9 < 4; r_9++) {
+          const index_t i_117 = 32 * r_9;
+          const index_t i_120 = i_104 + i_117 + 128;
+          if (i_117 + 128 < i_110) {
+            b_row_3[r_9] = b[i_120];
+            g_row_3[r_9] = g[i_120];
+          } else {
+            b_row_3[r_9] = 0.0f;
+            g_row_3[r_9] = 0.0f;
+          }
+        }
+        PL_UNROLL
+        for (index_t r_10 = 0; r_10 < 4; r_10++) {
+          const index_t i_121 = r_10 + 4;
+          const index_t i_122 = 32 * r_10;
+          const index_t i_127 = i_114 + i_122 + 128;
+          if (i_122 + 128 < i_110) {
+            float n_own_3[1];
+            const float x_7 = x_row_2[i_121];
+            const float b_4 = b_row_3[r_10];
+            const float g_4 = g_row_3[r_10];
+            n_own_3[0] = b_4 + g_4 * (v_62 * (x_7 - v_49));
+            const float n_1 = n_own_3[0];
+            n[i_127] = n_1;
+          }
+        }
+        float b_row_4[4];
+        float g_row_4[4];
+        PL_UNROLL
+        for (index_t r_11 = 0; r_11 < 4; r_11++) {
+          const index_t i_129 = 32 * r_11;
+          const index_t i_132 = i_104 + i_129 + 256;
+          if (i_129 + 256 < i_110) {
+            b_row_4[r_11] = b[i_132];
+            g_row_4[r_11] = g[i_132];
+          } else {
+            b_row_4[r_11] = 0.0f;
+            g_row_4[r_11] = 0.0f;
+          }
+        }
+        PL_UNROLL
+        for (index_t r_12 = 0; r_12 < 4; r_12++) {
+          const index_t i_133 = r_12 + 8;
+          const index_t i_134 = 32 * r_12;
+          const index_t i_139 = i_114 + i_134 + 256;
+          if (i_134 + 256 < i_110) {
+            float n_own_4[1];
+            const float x_8 = x_row_2[i_133];
+            const float b_6 = b_row_4[r_12];
+            const float g_6 = g_row_4[r_12];
+            n_own_4[0] = b_6 + g_6 * (v_62 * (x_8 - v_49));
+            const float n_2_2 = n_own_4[0];
+            n[i_139] = n_2_2;
+          }
+        }
+        float b_row_5[4];
+        float g_row_5[4];
+        PL_UNROLL
+        for (index_t r_13 = 0; r_13 < 4; r_13++) {
+          const index_t i_141 = 32 * r_13;
+          const index_t i_144 = i_104 + i_141 + 384;
+          if (i_141 + 384 < i_110) {
+            b_row_5[r_13] = b[i_144];
+            g_row_5[r_13] = g[i_144];
+          } else {
+            b_row_5[r_13] = 0.0f;
+            g_row_5[r_13] = 0.0f;
+          }
+        }
+        PL_UNROLL
+        for (index_t r_14 = 0; r_14 < 4; r_14++) {
+          const index_t i_145 = r_14 + 12;
+          const index_t i_146 = 32 * r_14;
+          const index_t i_151 = i_114 + i_146 + 384;
+          if (i_146 + 384 < i_110) {
+            float n_own_5[1];
+            const float x_9 = x_row_2[i_145];
+            const float b_8 = b_row_5[r_14];
+            const float g_8 = g_row_5[r_14];
+            n_own_5[0] = b_8 + g_8 * (v_62 * (x_9 - v_49));
+            const float n_3 = n_own_5[0];
+            n[i_151] = n_3;
+          }
         }
       }
     }
@@ -562,8 +692,8 @@ layer_norm_softmax_relu6_y_short(float* __restrict__ y, const float* __restrict_
         const index_t v_29 = place + v_27 < v_13 ? v : 0;
         const index_t i_15 = 4 * pl::rest(thread, v_10);
         const index_t i_21 = i_15 + K * place + K * v_27;
-        float e_row[8];
-        float n_row_1[8];
+        float e_row[8] = {};
+        float n_row_1[8] = {};
         {
           const index_t t = pl::thread();
           PL_UNROLL
@@ -662,8 +792,8 @@ layer_norm_softmax_relu6_y_short(float* __restrict__ y, const float* __restrict_
         const index_t place_1 = pl::quot(thread_1, v_10);
         const index_t v_55 = place_1 + (i_10 + time_1) * rows < v_13 ? v : 0;
         const index_t i_61 = lane_1 + (place_1 + rows * time_1) * v;
-        float e_row_1[8];
-        float n_row_3[8];
+        float e_row_1[8] = {};
+        float n_row_3[8] = {};
         {
           const index_t t_4 = pl::thread();
           PL_UNROLL
@@ -734,7 +864,7 @@ layer_norm_softmax_relu6_y_short(float* __restrict__ y, const float* __restrict_
 // layer_norm.softmax.relu6.y.long.begin
 extern "C" __global__ void __launch_bounds__(256)
 layer_norm_softmax_relu6_y_long_begin(int* __restrict__ y_counters, const index_t D0, const index_t K) {
-  for (index_t i_2 = pl::grid_thread(), i_2_end = K > 32768 ? 2 * pl::max(D0, 0) + 1 : 0; i_2 < i_2_end;
+  for (index_t i_2 = pl::grid_thread(), i_2_end = K > 16384 ? 2 * pl::max(D0, 0) + 1 : 0; i_2 < i_2_end;
       i_2 += pl::grid_threads()) {
     y_counters[i_2] = 0;
   }
@@ -754,7 +884,7 @@ layer_norm_softmax_relu6_y_long(float* __restrict__ y, const float* __restrict__
   const index_t i_14 = parts - 1;
   const bool aligned = pl::aligned(n, 16);
   const bool aligned_1 = pl::aligned(y, 16);
-  for (index_t turn = index_t(pl::ticket(y_counters)), turn_end = K > 32768 ? (v_1 > 0 ? (3 * v_1 + 6) * parts : 0)
+  for (index_t turn = index_t(pl::ticket(y_counters)), turn_end = K > 16384 ? (v_1 > 0 ? (3 * v_1 + 6) * parts : 0)
       : 0; turn < turn_end; turn = index_t(pl::ticket(y_counters))) {
     const index_t slot = pl::quot(turn, parts);
     const index_t part = pl::rest(turn, parts);
@@ -915,144 +1045,173 @@ layer_norm_softmax_relu6_y_long(float* __restrict__ y, const float* __restrict__
 }
 
 // tests/cases/rows.plir:7: %y[..., k] = %e[..., k] / %s[...]
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void PL_REGISTERS(1024, 40)
 layer_norm_softmax_relu6_y(float* __restrict__ y, const float* __restrict__ n, const index_t D0, const index_t K) {
-  const index_t v = pl::max(K, 0);
   const index_t threads = pl::threads();
-  const bool v_4 = pl::rest(pl::max(v, 0), 4) == 0;
-  const bool v_5 = v <= 512 && v_4;
-  const index_t v_7 = v_5 ? pl::quot(threads, 32) : 1;
-  const bool v_11 = pl::rest(v, 4) == 0;
+  const index_t v = pl::max(K, 0);
+  const bool v_7 = pl::rest(v, 4) == 0;
   const bool aligned_1 = pl::aligned(y, 16);
-  const bool v_15 = aligned_1 && (pl::aligned(n, 16) && (v_11 && (v_11 && (v_4 && v <= 16384))));
-  const index_t v_18 = K > 0 ? pl::max(D0, 0) : 0;
-  for (index_t d0 = pl::block(), d0_end = K > 256 && K <= 32768 ? pl::quot(v_18 + v_7 - 1, v_7) : 0; d0 < d0_end;
+  const bool v_11 = aligned_1
+      && (pl::aligned(n, 16) && (v_7 && (v <= 16 * threads && pl::rest(pl::max(v, 0), 4) == 0 && v_7)));
+  for (index_t d0 = pl::block(), d0_end = K > 256 && K <= 16384 ? (K > 0 ? pl::max(D0, 0) : 0) : 0; d0 < d0_end;
       d0 += pl::blocks()) {
-    const index_t v_22 = d0 * v_7;
-    const index_t v_31 = K * v_22;
-    const index_t v_50 = pl::min(v_22 + v_7, v_18);
-    if (v_15) {
+    const index_t v_18 = K * d0;
+    if (v_11) {
       float e_row[16] = {};
-      const index_t v_21 = v_5 ? pl::quot(pl::thread(), 32) : 0;
-      const index_t v_24 = v_21 + v_22 < v_18 ? v : 0;
       float n_row[16] = {};
-      const index_t i_12 = K * v_21 + v_31;
       {
-        const index_t t = pl::thread();
-        const index_t v_26 = v_5 ? pl::rest(t, 32) : t;
-        const index_t i_6 = 512 * pl::quot(v_26, 32);
-        const index_t i_7 = 4 * pl::rest(v_26, 32);
-        const index_t i_8 = i_6 + i_7;
-        const index_t i_14 = i_12 + i_6 + i_7;
+        const index_t t = pl::thread_again();
+        const index_t v_15 = pl::quot(t, 32);
+        const index_t v_16 = pl::rest(t, 32);
+        const index_t i_12 = -512 * v_15 + v + -4 * v_16;
+        const index_t i_14 = 512 * v_15 + v_18 + 4 * v_16;
         PL_UNROLL
         for (index_t r = 0; r < 4; r++) {
-          const index_t i_9 = 128 * r;
-          const index_t i_11 = 4 * r;
-          const index_t i_15 = i_14 + i_9;
-          if (i_8 + i_9 < v_24) {
-            pl::load_many<4>(&n_row[i_11], &n[i_15]);
+          const index_t i_3 = 4 * r;
+          const index_t i_4 = 128 * r;
+          const index_t i_15 = i_14 + i_4;
+          if (i_4 < i_12) {
+            pl::load_many<4>(&n_row[i_3], &n[i_15]);
           }
         }
       }
       float max = -pl::inf();
       {
-        const index_t t_1 = pl::thread();
-        const index_t v_33 = v_5 ? pl::rest(t_1, 32) : t_1;
-        const index_t i_20 = 512 * pl::quot(v_33, 32) + 4 * pl::rest(v_33, 32);
+        const index_t t_1 = pl::thread_again();
+        const index_t i_27 = -512 * pl::quot(t_1, 32) + v + -4 * pl::rest(t_1, 32);
         PL_UNROLL
         for (index_t r_1 = 0; r_1 < 4; r_1++) {
-          const index_t i_23 = 4 * r_1;
-          if (i_20 + 128 * r_1 < v_24) {
+          const index_t i_18 = 4 * r_1;
+          if (128 * r_1 < i_27) {
             PL_UNROLL
             for (index_t d = 0; d < 4; d++) {
-              const float n_2 = n_row[d + i_23];
+              const float n_2 = n_row[d + i_18];
               max = pl::max(max, n_2);
             }
           }
         }
       }
-      max = v_5 ? pl::lanes_max(max) : pl::block_max(max);
+      max = pl::block_max(max);
       float sum = 0.0f;
       {
-        const index_t t_2 = pl::thread();
-        const index_t v_38 = v_5 ? pl::rest(t_2, 32) : t_2;
-        const index_t i_34 = 512 * pl::quot(v_38, 32) + 4 * pl::rest(v_38, 32);
+        const index_t t_2 = pl::thread_again();
+        const index_t i_45 = -512 * pl::quot(t_2, 32) + v + -4 * pl::rest(t_2, 32);
         PL_UNROLL
         for (index_t r_2 = 0; r_2 < 4; r_2++) {
-          const index_t i_37 = 4 * r_2;
-          if (i_34 + 128 * r_2 < v_24) {
+          const index_t i_36 = 4 * r_2;
+          if (128 * r_2 < i_45) {
             PL_UNROLL
             for (index_t d_1 = 0; d_1 < 4; d_1++) {
-              const index_t i_39 = d_1 + i_37;
-              const float n_1 = n_row[i_39];
-              const float v_42 = n_1 - max;
-              const float v_43 = pl::exp(v_42);
-              sum += v_43;
-              e_row[i_39] = v_43;
+              const index_t i_47 = d_1 + i_36;
+              const float n_1 = n_row[i_47];
+              const float v_25 = n_1 - max;
+              const float v_26 = pl::exp(v_25);
+              sum += v_26;
+              e_row[i_47] = v_26;
             }
           }
         }
       }
-      sum = v_5 ? pl::lanes_sum(sum) : pl::block_sum(sum);
+      sum = pl::block_sum(sum);
       const float by = pl::inverse(sum);
       {
-        const index_t t_3 = pl::thread();
-        const index_t v_45 = v_5 ? pl::rest(t_3, 32) : t_3;
-        const index_t i_46 = 512 * pl::quot(v_45, 32);
-        const index_t i_47 = 4 * pl::rest(v_45, 32);
-        const index_t i_48 = i_46 + i_47;
-        const index_t i_55 = i_47 + (i_12 + i_46);
+        const index_t t_3 = pl::thread_again();
+        const index_t v_27 = pl::quot(t_3, 32);
+        const index_t v_28 = pl::rest(t_3, 32);
+        const index_t i_63 = -512 * v_27 + v + -4 * v_28;
+        const index_t i_67 = 4 * v_28 + (512 * v_27 + v_18);
         PL_UNROLL
         for (index_t r_3 = 0; r_3 < 4; r_3++) {
-          const index_t i_49 = 128 * r_3;
-          const index_t i_51 = 4 * r_3;
-          const index_t i_56 = i_49 + i_55;
-          if (i_48 + i_49 < v_24) {
+          const index_t i_54 = 4 * r_3;
+          const index_t i_55 = 128 * r_3;
+          const index_t i_68 = i_55 + i_67;
+          if (i_55 < i_63) {
             float y_own[4];
             bool doubt = false;
             PL_UNROLL
             for (index_t d_2 = 0; d_2 < 4; d_2++) {
-              const float e = e_row[d_2 + i_51];
-              const float v_49 = pl::quotient(e, sum, by);
-              doubt = doubt || pl::doubtful(e, v_49, by);
-              y_own[d_2] = v_49;
+              const float e = e_row[d_2 + i_54];
+              const float v_30 = pl::quotient(e, sum, by);
+              doubt = doubt || pl::doubtful(e, v_30, by);
+              y_own[d_2] = v_30;
             }
             if (doubt) {
               PL_UNROLL
               for (index_t d_2_1 = 0; d_2_1 < 4; d_2_1++) {
-                const float e_1 = e_row[d_2_1 + i_51];
-                const float v_49_1 = e_1 / sum;
-                y_own[d_2_1] = v_49_1;
+                const float e_2 = e_row[d_2_1 + i_54];
+                const float v_30_1 = e_2 / sum;
+                y_own[d_2_1] = v_30_1;
               }
             }
-            pl::store_many<4>(&y[i_56], &y_own[0]);
+            pl::store_many<4>(&y[i_68], &y_own[0]);
           }
         }
       }
     } else {
-      for (index_t place = v_22; place < v_50; place++) {
-        float max_1 = -pl::inf();
-        const index_t v_51 = K * place;
-        for (index_t k = pl::thread(); k < v; k += pl::threads()) {
-          max_1 = pl::max(max_1, n[k + v_51]);
-        }
-        max_1 = pl::block_max(max_1);
-        double sum_1 = 0.0;
-        for (index_t round = 0; round < v; round += 8192) {
-          float part = 0.0f;
-          for (index_t k_1 = round + pl::thread(), k_1_end = pl::min(round + 8192, v); k_1 < k_1_end;
-              k_1 += pl::threads()) {
-            const float v_53 = n[k_1 + v_51] - max_1;
-            part += pl::exp(v_53);
+      float e_row_1[16] = {};
+      float n_row_2[16] = {};
+      {
+        const index_t t_4 = pl::thread_again();
+        const index_t v_31 = pl::quot(t_4, 32);
+        const index_t v_32 = pl::rest(t_4, 32);
+        const index_t i_77 = -512 * v_31 + v - v_32;
+        const index_t i_79 = 512 * v_31 + v_18 + v_32;
+        PL_UNROLL
+        for (index_t r_4 = 0; r_4 < 16; r_4++) {
+          const index_t i_72 = 32 * r_4;
+          const index_t i_80 = i_72 + i_79;
+          if (i_72 < i_77) {
+            n_row_2[r_4] = n[i_80];
           }
-          sum_1 += double(part);
         }
-        sum_1 = pl::block_sum(sum_1);
-        const float v_55 = float(sum_1);
-        for (index_t k_2 = pl::thread(); k_2 < v; k_2 += pl::threads()) {
-          const index_t i_62 = k_2 + v_51;
-          const float v_56 = n[i_62] - max_1;
-          y[i_62] = pl::exp(v_56) / v_55;
+      }
+      float max_1 = -pl::inf();
+      {
+        const index_t t_5 = pl::thread_again();
+        const index_t i_88 = -512 * pl::quot(t_5, 32) + v - pl::rest(t_5, 32);
+        PL_UNROLL
+        for (index_t r_5 = 0; r_5 < 16; r_5++) {
+          if (32 * r_5 < i_88) {
+            const float n_4 = n_row_2[r_5];
+            max_1 = pl::max(max_1, n_4);
+          }
+        }
+      }
+      max_1 = pl::block_max(max_1);
+      float sum_1 = 0.0f;
+      {
+        const index_t t_6 = pl::thread_again();
+        const index_t i_99 = -512 * pl::quot(t_6, 32) + v - pl::rest(t_6, 32);
+        PL_UNROLL
+        for (index_t r_6 = 0; r_6 < 16; r_6++) {
+          if (32 * r_6 < i_99) {
+            const float n_5 = n_row_2[r_6];
+            const float v_40 = n_5 - max_1;
+            const float v_41 = pl::exp(v_40);
+            sum_1 += v_41;
+            e_row_1[r_6] = v_41;
+          }
+        }
+      }
+      sum_1 = pl::block_sum(sum_1);
+      {
+        const index_t t_7 = pl::thread_again();
+        const index_t v_42 = pl::quot(t_7, 32);
+        const index_t v_43 = pl::rest(t_7, 32);
+        const index_t i_110 = -512 * v_42 + v - v_43;
+        const index_t i_112 = 512 * v_42 + v_18 + v_43;
+        PL_UNROLL
+        for (index_t r_7 = 0; r_7 < 16; r_7++) {
+          const index_t i_105 = 32 * r_7;
+          const index_t i_113 = i_105 + i_112;
+          if (i_105 < i_110) {
+            float y_own_1[1];
+            const float e_1 = e_row_1[r_7];
+            const float v_45 = e_1 / sum_1;
+            y_own_1[0] = v_45;
+            const float y_2 = y_own_1[0];
+            y[i_113] = y_2;
+          }
         }
       }
     }
