@@ -149,7 +149,7 @@ class _Deriver:
         for t in self.op.tensors.values():
             if t.kind == "result" and len(t.shape) > 1 and len(t.pieces) == 1:
                 found = long_rows(self.op, self._early, [(t, t.pieces[0])], tuple(range(len(t.shape) - 1)))
-                if found is not None and any(x == y for of in found.rounds for y, _ in of):
+                if found is not None and any(x == y.reduce for of in found.rounds for y in of):
                     return True
         return False
 

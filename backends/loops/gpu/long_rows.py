@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.build import extent_of, size_of
-from pipelink_ir.backends.loops.emit import Atom, i64
+from pipelink_ir.backends.loops.emit import TRUE, Atom, i64
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.gpu.nests import GpuNest
 from pipelink_ir.backends.loops.gpu.team import COMBINED, Team
@@ -30,13 +30,15 @@ from pipelink_ir.ir.nodes import Reduce
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.counts import ranges_of
-from pipelink_ir.passes.scheduling.long_rows import ABOVE, LongRows
+from pipelink_ir.passes.scheduling.long_rows import ABOVE, LongRows, Reduced
 from pipelink_ir.passes.scheduling.rows import ROW, along_row, is_run
 from pipelink_ir.passes.scheduling.shape import reads_of
 from pipelink_ir.passes.scheduling.uses import Use
 
 THREADS = 512
 """Threads of a block: each adds up a few terms in their dtype, the sums of threads and of parts are added in f64."""
+FIT = 3
+"""Blocks that a multiprocessor should hold."""
 PART = 4096
 """Elements of a part, …"""
 MANY = ((1 << 21, 1), (1 << 23, 2))
@@ -54,6 +56,7 @@ def long_rows_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job],
         nest.clear()
         return lo, 0
     nest.write()
+    lo.fit = FIT
     return lo, THREADS
 
 
@@ -69,16 +72,16 @@ class _LongNest(GpuNest):
         rows: form.Expr = i64(1)
         for k in way.outer:
             rows = _op("*", rows, _op("max", extent_of(jobs[0][1].axes[k]), i64(0)))
-        # Of rows that are not long there are no parts.
+        # Of rows that are not long there are none.
         there = _op("min", _op("max", _op("-", length, i64(ABOVE)), i64(0)), ONE)
+        self.counters = form.Buffer(f"{name}.counters", "temporary", I32, (_op("*", _op("+", _op("*", rows, i64(self.rounds)), ONE), there),))
         size: form.Expr = ONE
         for many, times in MANY:
             size = _op("+", size, _op("*", _op("min", _op("floordiv", _op("*", rows, length), i64(many)), ONE), i64(times)))
         size = _op("*", size, i64(PART))
         parts = _op("*", _op("floordiv", _op("+", length, _op("-", size, ONE)), size), there)
-        self.counters = form.Buffer(f"{name}.counters", "temporary", I32, (_op("+", _op("*", rows, i64(self.rounds)), ONE),))
         self.parts = {id(x): form.Buffer(f"{name}.parts.{k}", "temporary", _kept(x), (rows, parts))
-                      for k, x in enumerate(x for found in way.rounds for x, _ in found)}
+                      for k, x in enumerate(r.reduce for found in way.rounds for r in found)}
 
     def clear(self) -> None:
         """All counters are zero from now on."""
@@ -100,7 +103,7 @@ class _LongNest(GpuNest):
         for many, times in MANY:
             self.size = e.op("+", self.size, e.choose(e.op("<", elements, i64(many)), i64(0), i64(times * PART)))
         self.count = e.op("quot", e.op("+", self.n, e.op("-", self.size, ONE)), self.size, hint="parts")
-        runs = [w.tensor for found in self.way.rounds for x, _ in found for w in self._loads(x)]
+        runs = [w.tensor for found in self.way.rounds for r in found for w in self._loads(r)]
         self.wide = count_of([*runs, *(t for t, _ in self.jobs if len(self.way.outer) < len(self.axes))]) if runs else 1
         last = self.rounds
         steps = e.op("+", self.total, i64(last * LAG))
@@ -125,19 +128,21 @@ class _LongNest(GpuNest):
         self.fixed = fixed
         # All parts but the first of a row begin where wide accesses may.
         self.off = e.op("rest", e.op("*", row, self.n), i64(self.wide), hint="off")
-        first = e.op("max", e.op("-", e.op("*", part, self.size), self.off), i64(0))
-        last = e.op("==", part, e.op("-", self.count, ONE))
-        end = e.choose(last, self.n, e.op("-", e.op("*", e.op("+", part, ONE), self.size), self.off))
+        first, end = self._bounds(part)
         counter = e.op("+", e.op("*", row, i64(self.rounds)), i64(k))
         begin = e.op("*", row, self.count)
         if k:
             e.raw(form.AwaitCount(self.counters.name, counter, self.count))
         for found in self.way.rounds[:k]:
-            for x, plain in found:
-                self._gather(x, Env({n: fixed[axis] for n, axis in plain}), begin)
+            for r in found:
+                self._gather(r, begin)
         if k < self.rounds:
-            for x, plain in self.way.rounds[k]:
-                self._reduce(x, Env({n: fixed[axis] for n, axis in plain}), first, end, e.op("+", begin, part))
+            bases = {id(r.base) for r in self.way.rounds[k] if r.base is not None}
+            for r in self.way.rounds[k]:
+                acc = self._reduce(r, first, end, e.op("+", begin, part))
+                if id(r.reduce) in bases:
+                    # What else is reduced of this part looks at what this is of the part.
+                    e.remember(reduced(r.reduce, self._env(r)), finish(self.lo, r.reduce, self._kind(r.reduce), acc, e.op("-", end, first), TRUE))
             e.raw(form.Signal(self.counters.name, e.op("+", counter, ONE)))
         elif len(self.way.outer) < len(self.axes):
             self._results(first, end)
@@ -145,15 +150,26 @@ class _LongNest(GpuNest):
             with e.when(e.op("==", part, i64(0))):
                 self.element([fixed[axis] for axis in range(len(self.axes))])
 
-    def _reduce(self, x: Reduce, env: Env, first: Atom, end: Atom, place: Atom) -> None:
+    def _bounds(self, part: Atom) -> tuple[Atom, Atom]:
+        """Where a part begins and ends."""
+        e = self.e
+        first = e.op("max", e.op("-", e.op("*", part, self.size), self.off), i64(0))
+        last = e.op("==", part, e.op("-", self.count, ONE))
+        return first, e.choose(last, self.n, e.op("-", e.op("*", e.op("+", part, ONE), self.size), self.off))
+
+    def _env(self, r: Reduced) -> Env:
+        return Env({n: self.fixed[axis] for n, axis in r.plain})
+
+    def _reduce(self, r: Reduced, first: Atom, end: Atom, place: Atom) -> Atom:
         """A reduction over the places from `first` on."""
-        lo, e, kind = self.lo, self.e, kind_of(x)
+        lo, e, x, env = self.lo, self.e, r.reduce, self._env(r)
+        kind = kind_of(x)
         acc, index = e.var(x.kind, kind.neutral), ranges_of(x)[0].index
 
         def term(k: Atom) -> None:
             add_term(lo, x, env.plus({index: k}), kind, acc, Seen(lo, x, env), kind.join == "+")
 
-        self._places_between(first, end, self._loads(x), [], term)
+        self._places_between(first, end, self._loads(r), [], term)
         memory = self.parts[id(x)]
         out = acc
         if memory.memory is not kind.dtype:
@@ -161,6 +177,7 @@ class _LongNest(GpuNest):
             e.assign(out, form.Convert(acc, memory.memory, memory.memory))
         e.raw(form.Combine(COMBINED[kind.join], (out.name,)))
         e.raw(form.Store(memory.name, place, out, memory.memory))
+        return out
 
     def _results(self, first: Atom, end: Atom) -> None:
         """The results at the places from `first` on."""
@@ -173,8 +190,8 @@ class _LongNest(GpuNest):
             at += [u for u in (along_row(u, names) for u in uses.uses) if u is not None]
         self._places_between(first, end, self._runs(at), stores, lambda k: self.element([*self.fixed.values(), k]))
 
-    def _loads(self, x: Reduce) -> list[Wide]:
-        plain = dict(next(plain for found in self.way.rounds for y, plain in found if y is x))
+    def _loads(self, r: Reduced) -> list[Wide]:
+        x, plain = r.reduce, dict(r.plain)
         names = {**{n: f"{k}" for n, k in plain.items()}, "#1": ROW}
         return self._runs([u for u in (along_row(u, names) for u in reads_of(self.lo.op, self.lo.plan.local, x, plain)) if u is not None])
 
@@ -220,17 +237,45 @@ class _LongNest(GpuNest):
         for w in stores:
             e.raw(form.Move(lo.buffer(w.tensor), address(lo, w.tensor, w.at(lo, at)), w.own, i64(0), self.wide))
 
-    def _gather(self, x: Reduce, env: Env, begin: Atom) -> None:
+    def _kind(self, x: Reduce) -> Kind:
+        """How what parts give is joined."""
+        kind, kept = kind_of(x), self.parts[id(x)].memory
+        return Kind(kind.join, kind.neutral if kept is kind.dtype else must(0, kept), kept)
+
+    def _gather(self, r: Reduced, begin: Atom) -> None:
         """What all parts give, from now on the value of the reduction."""
-        lo, e, memory, kind = self.lo, self.e, self.parts[id(x)], kind_of(x)
-        kind = Kind(kind.join, kind.neutral if memory.memory is kind.dtype else must(0, F64), memory.memory)
+        lo, e, x, env, kind = self.lo, self.e, r.reduce, self._env(r), self._kind(r.reduce)
+        base: Atom = ONE if r.base is None else e.find(reduced(r.base, env))
         acc = e.var(x.kind, kind.neutral)
         with self.team.loop("p", i64(0), self.count) as p:
-            value = e.bind("part", form.Load(memory.name, e.op("+", begin, p), memory.memory, memory.memory))
-            e.assign(acc, form.Op(kind.join, (acc, value), memory.memory))
+            value = self._part(x, e.op("+", begin, p))
+            if r.base is not None:
+                value = (self._raised if r.rule == "exp" else self._moved)(value, self._part(r.base, e.op("+", begin, p)), base, p)
+            e.assign(acc, form.Op(kind.join, (acc, value), kind.dtype))
         e.raw(form.Combine(COMBINED[kind.join], (acc.name,)))
         seen = Seen(lo, x, env)
         e.remember(reduced(x, env), finish(lo, x, kind, acc, seen.count(), seen.any()))
+
+    def _part(self, x: Reduce, place: Atom) -> Atom:
+        memory = self.parts[id(x)]
+        return self.e.bind("part", form.Load(memory.name, place, memory.memory, memory.memory))
+
+    def _raised(self, total: Atom, own: Atom, top: Atom, p: Atom) -> Atom:
+        """The sum of exponentials of what is above the largest of the part, `own`, as one of what is above the largest of all."""
+        e = self.e
+        factor = e.op("exp", e.op("-", e.convert(own, F64), e.convert(top, F64)))
+        none = e.op("==", own, must(float("-inf"), own.dtype))
+        return e.choose(e.op("==", own, top), total, e.choose(none, must(0, F64), e.op("*", total, factor)))
+
+    def _moved(self, total: Atom, own: Atom, mean: Atom, p: Atom) -> Atom:
+        """The sum of squares of distances from the mean of the part, whose sum is `own`, as one of distances from the mean of all."""
+        e = self.e
+        first, end = self._bounds(p)
+        count = e.convert(e.op("-", end, first), F64)
+        centre = e.convert(e.convert(e.op("/", own, count), mean.dtype), F64)
+        off = e.op("-", centre, e.convert(mean, F64))
+        rest = e.op("-", own, e.op("*", count, centre))  # the mean of the part was rounded
+        return e.op("+", total, e.op("*", off, e.op("+", e.op("*", must(2, F64), rest), e.op("*", count, off))))
 
 
 def _kept(x: Reduce) -> DType:

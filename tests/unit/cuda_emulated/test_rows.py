@@ -9,7 +9,7 @@ import pytest
 import pipelink_ir as pl
 from tests.rows import NORM, REDUCED, SOFTMAX, norm, softmax
 
-LENGTHS = ((300, 1), (1037, 5), (300, 8), (130, 9), (65, 16), (37, 33), (70, 64), (9, 128), (9, 129), (17, 200), (9, 256), (5, 257), (2, 32768), (2, 32769),
+LENGTHS = ((300, 1), (1037, 5), (300, 8), (130, 9), (65, 16), (37, 33), (70, 64), (9, 128), (9, 129), (17, 200), (9, 256), (5, 257), (2, 16384), (2, 16385),
            (3, 49_999))
 
 
@@ -90,3 +90,23 @@ def test_nothing_passes_over_a_nan() -> None:
         got = np.asarray(pl.compile(SOFTMAX, target="cuda-emulated")(x=part).y)
         assert np.isnan(got[1:3]).all()
         assert np.isfinite(got[[0, 3]]).all()
+
+
+def test_parts_of_long_rows_that_differ_much() -> None:
+    """What a part gives is brought to the largest, or the mean, of the whole row."""
+    k = 40_001
+    x = np.random.default_rng(0).standard_normal((6, k), dtype=np.float32)
+    x[0] += 1000
+    x[1, :k // 2] = -np.inf
+    x[2] = np.linspace(-300, 300, k)
+    x[3, 5] = np.nan
+    x[4] = -np.inf
+    x[5, 7] = np.inf
+    with np.errstate(invalid="ignore"):
+        want = softmax(x)
+    np.testing.assert_allclose(np.asarray(pl.compile(SOFTMAX, target="cuda-emulated")(x=x).y), want, rtol=2e-6, atol=1e-44)
+    x[1] = np.linspace(-5, 5, k)
+    one, zero = np.ones(k, np.float32), np.zeros(k, np.float32)
+    got = np.asarray(pl.compile(NORM, target="cuda-emulated")(x=x[:3], g=one, b=zero).y)
+    # The mean of the first row is rounded to f32.
+    np.testing.assert_allclose(got, norm(x[:3], one, zero), rtol=2e-5, atol=5e-5)
