@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from pipelink_ir.backends.artifacts import Artifacts
 from pipelink_ir.backends.cuda import nvrtc
 from pipelink_ir.backends.cuda.emit import KernelCode, UnitCode, emit_unit
+from pipelink_ir.backends.cuda.emit_own import has_own
 from pipelink_ir.backends.cuda.target_facts import CUDA, HIP, TargetFacts
 from pipelink_ir.backends.cuda.user_kernel import UserKernel, compile_user, user_kernel
 from pipelink_ir.backends.loops.form import Program
@@ -33,13 +34,13 @@ Lowered = tuple[Program, Operator]
 
 @dataclass(frozen=True, slots=True)
 class OperatorCode:
-    """One operator: its program in the loop form and the kernels that were emitted for it, or the kernel that a user wrote. `unit` is the number of the
-    text that holds the kernels, among `PipelineCode.units`."""
+    """One operator: its program in the loop form and the kernels that were emitted for it, or the kernel that a user wrote. `units` are the numbers of the
+    texts that hold the kernels, among `PipelineCode.units`."""
 
     op: Operator
     program: Program | None
     kernels: tuple[KernelCode, ...]
-    unit: int
+    units: tuple[int, ...] = ()
     user: UserKernel | None = None
     library: LibraryProduct | None = None
     """What a library computes instead."""
@@ -56,6 +57,7 @@ class PipelineCode:
         self.products = {op.name: (op, products[op.name]) for op in operators if op.name in products} if products else {}
         self._over = overwritten(pipeline)
         self.users: dict[str, UserKernel] = {}
+        self._programs: list[Lowered] = []
         self._groups: list[list[Lowered]] = []
         self._units: list[UnitCode] = []
         self._begun: list[Future[list[nvrtc.Binary]]] | None = [] if ahead and nvrtc.available() else None
@@ -66,15 +68,16 @@ class PipelineCode:
             elif not products or op.name not in products:
                 own.append(op)
         with ThreadPoolExecutor(max(1, environment.num_threads()), thread_name_prefix="nvrtc") as pool:
-            for group in _groups((lowered(op, arch), op) for op in own):
+            for group in _groups(self._lowered(own)):
                 self._groups.append(group)
                 if self._begun is not None:
                     self._units.append(emit_unit(group, aliased=self._aliased(group)))
                     self._begun.append(pool.submit(compile_units, self._units[-1:], arch))
 
-    @property
-    def _programs(self) -> list[Lowered]:
-        return [item for group in self._groups for item in group]
+    def _lowered(self, operators: Iterable[Operator]) -> Iterator[Lowered]:
+        for op in operators:
+            self._programs.append((lowered(op, self.arch), op))
+            yield self._programs[-1]
 
     @property
     def units(self) -> tuple[UnitCode, ...]:
@@ -89,11 +92,13 @@ class PipelineCode:
     @cached_property
     def operators(self) -> dict[str, OperatorCode]:
         """Every operator by name."""
-        out = {name: OperatorCode(user.op, None, (), -1, user) for name, user in self.users.items()}
-        out |= {op.name: OperatorCode(op, None, (), -1, None, product) for op, product in self.products.values()}
+        out = {name: OperatorCode(user.op, None, (), (), user) for name, user in self.users.items()}
+        out |= {op.name: OperatorCode(op, None, (), (), None, product) for op, product in self.products.values()}
+        out |= {op.name: OperatorCode(op, program, ()) for program, op in self._programs}
         for number, (group, unit) in enumerate(zip(self._groups, self.units, strict=True)):
-            for (program, op), kernels in zip(group, unit.programs, strict=True):
-                out[op.name] = OperatorCode(op, program, kernels, number)
+            for (_, op), kernels in zip(group, unit.programs, strict=True):
+                code = out[op.name]
+                out[op.name] = replace(code, kernels=(*code.kernels, *kernels), units=(*code.units, *(number for _ in kernels)))
         return out
 
     def binaries(self, wide: bool = False) -> list[nvrtc.Binary]:
@@ -169,10 +174,13 @@ class PipelineCode:
 
 
 def _groups(programs: Iterable[Lowered]) -> Iterator[list[Lowered]]:
-    """What is compiled together."""
+    """What is compiled together. Kernels that take a second or more, as those of attention do, are compiled side by side where an operator has several."""
     group: list[Lowered] = []
     size = 0
     for item in programs:
+        if sum(has_own(k.body) for k in item[0].kernels) > 1:
+            yield from ([(replace(item[0], kernels=(k,)), item[1])] for k in item[0].kernels)
+            continue
         if group and size + len(item[0].kernels) > GROUP:
             yield group
             group, size = [], 0

@@ -113,11 +113,11 @@ class Kernels:
         if found is None:
             code = self._code(op)
             if op in self._late:
-                module, name = self._loaded_late(op, wide)[code.unit], code.kernels[kernel].symbol
+                module, name = self._loaded_late(op, wide)[code.units[kernel]], code.kernels[kernel].symbol
             elif code.user is not None:
                 module, name = self._modules[op, False][0], code.user.entry
             else:
-                module, name = self._load(wide)[code.unit], code.kernels[kernel].symbol
+                module, name = self._load(wide)[code.units[kernel]], code.kernels[kernel].symbol
             found = self._functions[key] = self.driver.function(self.device, module, name)
         return found
 
