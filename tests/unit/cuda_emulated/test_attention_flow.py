@@ -5,11 +5,16 @@ import numpy as np
 import pytest
 
 from pipelink_ir.backends.cuda import nvrtc
+from pipelink_ir.backends.cuda.compile import compile_pipeline
 from pipelink_ir.backends.cuda.emit import emit_program
+from pipelink_ir.backends.cuda.target_facts import CUDA
 from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.grammar import parse
+from pipelink_ir.ir.diagnostics import Report
 from pipelink_ir.ir.targets import parse_arch
 from pipelink_ir.passes.infer.operator import typed_operator
+from pipelink_ir.passes.manager import parse_passes, run_passes
+from pipelink_ir.runtime.compile import read
 from tests.emulated import NEEDS_COMPILER
 from tests.unit.cuda_emulated.test_attention import RNG, by_hand, close, kernels_of, program, qkv, run, sized
 
@@ -108,6 +113,17 @@ pipeline @main(%q: tensor<2x70x3x16xf16>, %k: tensor<2x90x16xf16>, %v: tensor<90
     q, k, v = (RNG.normal(size=s).astype(np.float16) for s in ((2, 70, 3, 16), (2, 90, 16), (90, 2, 24)))
     want = by_hand(q.transpose(0, 2, 1, 3), k[:, None], v.transpose(1, 0, 2)[:, None], scale=0.25)
     close(run(text, HOPPER, q=q, k=k, v=v), want.transpose(0, 2, 1, 3))
+
+
+def test_kernels_are_compiled_side_by_side() -> None:
+    """One takes a second or more."""
+    text = program().replace("BxGx", "BxHx").replace("where H mod G == 0, H >= G, G >= 1, S >= 1, B >= 1", "")
+    assert HOPPER is not None
+    code = compile_pipeline(run_passes(read(text), parse_passes("cuda"), Report()), "main", HOPPER)
+    kernels = code.operators["attend"]
+    assert len(code.units) == len(kernels.kernels) == len(set(kernels.units)) > 1
+    assert all(f"{k.symbol}(" in code.units[n].text for k, n in zip(kernels.kernels, kernels.units, strict=True))
+    assert all(f"{k.symbol}(" in code.whole(CUDA).text for k in kernels.kernels)
 
 
 @pytest.mark.parametrize(("depth", "columns"), [(16, 24), (100, 24), (128, 72), (20, 20), (136, 8)])
