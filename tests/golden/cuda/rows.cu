@@ -203,14 +203,14 @@ layer_norm_softmax_relu6_n_short(const float* __restrict__ x, const float* __res
 // layer_norm.softmax.relu6.n.long.begin
 extern "C" __global__ void __launch_bounds__(256)
 layer_norm_softmax_relu6_n_long_begin(int* __restrict__ n_counters, const index_t D0, const index_t K) {
-  for (index_t i_2 = pl::grid_thread(), i_2_end = K > 16384 ? 2 * pl::max(D0, 0) + 1 : 0; i_2 < i_2_end;
-      i_2 += pl::grid_threads()) {
-    n_counters[i_2] = 0;
+  for (index_t i_1 = pl::grid_thread(), i_1_end = K > 16384 ? pl::max(D0, 0) + 1 : 0; i_1 < i_1_end;
+      i_1 += pl::grid_threads()) {
+    n_counters[i_1] = 0;
   }
 }
 
 // tests/cases/rows.plir:16: %y[..., k] = (%x[..., k] - %mu[...]) * rsqrt(%var[...] + eps) * %g[k] + %b[k]
-extern "C" __global__ void __launch_bounds__(512)
+extern "C" __global__ void __launch_bounds__(512, 3)
 layer_norm_softmax_relu6_n_long(const float* __restrict__ x, const float* __restrict__ g, const float* __restrict__ b,
     float* __restrict__ n, int* __restrict__ n_counters, double* __restrict__ n_parts_0,
     double* __restrict__ n_parts_1, const index_t D0, const index_t K) {
@@ -224,26 +224,23 @@ layer_norm_softmax_relu6_n_long(const float* __restrict__ x, const float* __rest
   const index_t i_14 = parts - 1;
   const bool aligned = pl::aligned(x, 16);
   const bool aligned_1 = pl::aligned(n, 16);
-  for (index_t turn = index_t(pl::ticket(n_counters)), turn_end = K > 16384 ? (v_1 > 0 ? (3 * v_1 + 6) * parts : 0)
+  for (index_t turn = index_t(pl::ticket(n_counters)), turn_end = K > 16384 ? (v_1 > 0 ? (2 * v_1 + 2) * parts : 0)
       : 0; turn < turn_end; turn = index_t(pl::ticket(n_counters))) {
     const index_t slot = pl::quot(turn, parts);
     const index_t part = pl::rest(turn, parts);
-    const index_t step = pl::quot(slot, 3);
-    const index_t round = pl::rest(slot, 3);
+    const index_t step = pl::quot(slot, 2);
+    const index_t round = pl::rest(slot, 2);
     const index_t i_11 = step - round;
     const bool v_13 = round == 0;
     const index_t v_14 = i_11 * v;
     const index_t v_15 = i_2 * part;
     const bool v_17 = i_14 == part;
     const index_t v_18 = (part + 1) * i_2;
-    const index_t i_19 = -2 * round + 2 * step;
     const index_t v_20 = i_11 * parts;
-    const index_t i_20 = part + v_20;
-    const index_t i_30 = K * step - K * round;
-    const index_t i_50 = i_19 + 1;
-    const bool v_31 = round == 1;
-    const index_t i_82 = i_19 + 2;
-    const bool v_50 = round == 2;
+    const index_t i_17 = part + v_20;
+    const index_t i_27 = K * step - K * round;
+    const index_t i_57 = i_11 + 1;
+    const bool v_41 = round == 1;
     if (i_11 >= 0 && i_11 < v_1) {
       if (v_13) {
         const index_t off = pl::rest(v_14, 4);
@@ -253,128 +250,114 @@ layer_norm_softmax_relu6_n_long(const float* __restrict__ x, const float* __rest
         float mean = 0.0f;
         const index_t v_24 = aligned ? pl::min(v_16 + pl::rest(4 - pl::rest(off + v_16, 4), 4), v_19) : v_19;
         const index_t v_25 = pl::quot(v_19 - v_24, 4);
-        const index_t i_31 = i_30 + v_24;
+        const index_t i_28 = i_27 + v_24;
         PL_UNROLL_SOME
         for (index_t v_26 = pl::thread(); v_26 < v_25; v_26 += pl::threads()) {
           float x_own_2[4];
-          pl::load_many<4>(&x_own_2[0], &x[4 * v_26 + i_31]);
+          pl::load_many<4>(&x_own_2[0], &x[4 * v_26 + i_28]);
           PL_UNROLL
           for (index_t d = 0; d < 4; d++) {
             const float x_2 = x_own_2[d];
             mean += x_2;
           }
         }
-        const index_t i_37 = -v_16;
-        const index_t i_38 = i_37 + v_24;
-        const index_t i_47 = 4 * v_25 + v_16;
-        for (index_t i_43 = pl::thread(), i_43_end = -4 * v_25 + (i_37 + v_19); i_43 < i_43_end;
-            i_43 += pl::threads()) {
-          mean += x[i_30 + (i_43 < i_38 ? i_43 + v_16 : i_43 + i_47)];
+        const index_t i_34 = -v_16;
+        const index_t i_35 = i_34 + v_24;
+        const index_t i_38 = i_34 + v_19;
+        const index_t i_39 = -4 * v_25 + i_38;
+        const index_t i_44 = 4 * v_25 + v_16;
+        for (index_t i_40 = pl::thread(); i_40 < i_39; i_40 += pl::threads()) {
+          mean += x[i_27 + (i_40 < i_35 ? i_40 + v_16 : i_40 + i_44)];
         }
         double wide = 0.0;
         wide = double(mean);
         wide = pl::block_sum(wide);
         if (pl::leader()) {
-          n_parts_0[i_20] = wide;
+          n_parts_0[i_17] = wide;
         }
-        pl::signal(&n_counters[i_50]);
-      }
-      if (v_31) {
-        const index_t off_1 = pl::rest(v_14, 4);
-        const index_t i_51 = -off_1;
-        const index_t v_32 = pl::max(i_51 + v_15, 0);
-        const index_t v_33 = v_17 ? v : i_51 + v_18;
-        pl::await_count(&n_counters[i_50], parts);
-        double mean_1 = 0.0;
-        for (index_t p = pl::thread(); p < parts; p += pl::threads()) {
-          const double part_1 = n_parts_0[p + v_20];
-          mean_1 += part_1;
-        }
-        mean_1 = pl::block_sum(mean_1);
-        const double v_36 = mean_1 / double(v);
-        const float v_37 = float(v_36);
-        float mean_2 = 0.0f;
-        const index_t v_41 = aligned ? pl::min(v_32 + pl::rest(4 - pl::rest(off_1 + v_32, 4), 4), v_33) : v_33;
-        const index_t v_42 = pl::quot(v_33 - v_41, 4);
-        const index_t i_63 = i_30 + v_41;
+        const double v_32 = wide / double(i_38);
+        const float v_33 = float(v_32);
+        float mean_1 = 0.0f;
         PL_UNROLL_SOME
-        for (index_t v_43 = pl::thread(); v_43 < v_42; v_43 += pl::threads()) {
+        for (index_t v_34 = pl::thread(); v_34 < v_25; v_34 += pl::threads()) {
           float x_own_3[4];
-          pl::load_many<4>(&x_own_3[0], &x[4 * v_43 + i_63]);
+          pl::load_many<4>(&x_own_3[0], &x[i_28 + 4 * v_34]);
           PL_UNROLL
           for (index_t d_1 = 0; d_1 < 4; d_1++) {
             const float x_2_2 = x_own_3[d_1];
-            const float v_44 = x_2_2 - v_37;
-            mean_2 += v_44 * v_44;
+            const float v_35 = x_2_2 - v_33;
+            mean_1 += v_35 * v_35;
           }
         }
-        const index_t i_69 = -v_32;
-        const index_t i_70 = i_69 + v_41;
-        const index_t i_79 = 4 * v_42 + v_32;
-        for (index_t i_75 = pl::thread(), i_75_end = -4 * v_42 + (i_69 + v_33); i_75 < i_75_end;
-            i_75 += pl::threads()) {
-          const float v_48 = x[i_30 + (i_75 < i_70 ? i_75 + v_32 : i_75 + i_79)] - v_37;
-          mean_2 += v_48 * v_48;
+        for (index_t i_52 = pl::thread(); i_52 < i_39; i_52 += pl::threads()) {
+          const float v_39 = x[i_27 + (i_52 < i_35 ? i_52 + v_16 : i_44 + i_52)] - v_33;
+          mean_1 += v_39 * v_39;
         }
         double wide_1 = 0.0;
-        wide_1 = double(mean_2);
+        wide_1 = double(mean_1);
         wide_1 = pl::block_sum(wide_1);
         if (pl::leader()) {
-          n_parts_1[i_20] = wide_1;
+          n_parts_1[i_17] = wide_1;
         }
-        pl::signal(&n_counters[i_82]);
+        pl::signal(&n_counters[i_57]);
       }
-      if (v_50) {
-        const index_t off_2 = pl::rest(v_14, 4);
-        const index_t i_83 = -off_2;
-        const index_t v_51 = pl::max(i_83 + v_15, 0);
-        const index_t v_52 = v_17 ? v : i_83 + v_18;
-        pl::await_count(&n_counters[i_82], parts);
+      if (v_41) {
+        const index_t off_1 = pl::rest(v_14, 4);
+        const index_t i_58 = -off_1;
+        const index_t v_42 = pl::max(i_58 + v_15, 0);
+        const index_t v_43 = v_17 ? v : i_58 + v_18;
+        pl::await_count(&n_counters[i_57], parts);
+        double mean_2 = 0.0;
+        for (index_t p = pl::thread(); p < parts; p += pl::threads()) {
+          const double part_1 = n_parts_0[p + v_20];
+          mean_2 += part_1;
+        }
+        mean_2 = pl::block_sum(mean_2);
+        const double v_45 = double(v);
+        const double v_46 = mean_2 / v_45;
+        const float v_47 = float(v_46);
         double mean_3 = 0.0;
+        const double v_57 = double(v_47);
         for (index_t p_1 = pl::thread(); p_1 < parts; p_1 += pl::threads()) {
-          const double part_2 = n_parts_0[p_1 + v_20];
-          mean_3 += part_2;
+          const index_t i_62 = p_1 + v_20;
+          const double part_2 = n_parts_1[i_62];
+          const double part_3 = n_parts_0[i_62];
+          const double v_53 = double((i_14 == p_1 ? v : i_58 + i_2 * (p_1 + 1)) - pl::max(i_58 + i_2 * p_1, 0));
+          const double v_56 = double(float(part_3 / v_53));
+          const double v_58 = v_56 - v_57;
+          mean_3 += part_2 + v_58 * (2.0 * (part_3 - v_53 * v_56) + v_53 * v_58);
         }
         mean_3 = pl::block_sum(mean_3);
-        const double v_53 = double(v);
-        const double v_54 = mean_3 / v_53;
-        const float v_55 = float(v_54);
-        double mean_4 = 0.0;
-        for (index_t p_2 = pl::thread(); p_2 < parts; p_2 += pl::threads()) {
-          const double part_3 = n_parts_1[p_2 + v_20];
-          mean_4 += part_3;
-        }
-        mean_4 = pl::block_sum(mean_4);
-        const double v_56 = mean_4 / v_53;
-        const index_t v_62 = aligned && aligned_1 ? pl::min(v_51 + pl::rest(4 - pl::rest(off_2 + v_51, 4), 4), v_52)
-            : v_52;
-        const index_t v_63 = pl::quot(v_52 - v_62, 4);
-        const index_t i_96 = i_30 + v_62;
-        const float v_67 = pl::rsqrt(1e-5f + float(v_56));
+        const double v_66 = mean_3 / v_45;
+        const index_t v_72 = aligned && aligned_1 ? pl::min(v_42 + pl::rest(4 - pl::rest(off_1 + v_42, 4), 4), v_43)
+            : v_43;
+        const index_t v_73 = pl::quot(v_43 - v_72, 4);
+        const index_t i_76 = i_27 + v_72;
+        const float v_77 = pl::rsqrt(1e-5f + float(v_66));
         PL_UNROLL_SOME
-        for (index_t v_64 = pl::thread(); v_64 < v_63; v_64 += pl::threads()) {
-          const index_t i_94 = 4 * v_64;
-          const index_t i_95 = i_94 + v_62;
+        for (index_t v_74 = pl::thread(); v_74 < v_73; v_74 += pl::threads()) {
+          const index_t i_74 = 4 * v_74;
+          const index_t i_75 = i_74 + v_72;
           float x_own_4[4];
           float n_own[4];
-          const index_t i_97 = i_94 + i_96;
-          pl::load_many<4>(&x_own_4[0], &x[i_97]);
+          const index_t i_77 = i_74 + i_76;
+          pl::load_many<4>(&x_own_4[0], &x[i_77]);
           PL_UNROLL
           for (index_t d_2 = 0; d_2 < 4; d_2++) {
-            const index_t i_98 = d_2 + i_95;
+            const index_t i_78 = d_2 + i_75;
             const float x_4 = x_own_4[d_2];
-            n_own[d_2] = b[i_98] + g[i_98] * ((x_4 - v_55) * v_67);
+            n_own[d_2] = b[i_78] + g[i_78] * ((x_4 - v_47) * v_77);
           }
-          pl::store_many<4>(&n[i_97], &n_own[0]);
+          pl::store_many<4>(&n[i_77], &n_own[0]);
         }
-        const index_t i_102 = -v_51;
-        const index_t i_103 = i_102 + v_62;
-        const index_t i_112 = 4 * v_63 + v_51;
-        for (index_t i_108 = pl::thread(), i_108_end = -4 * v_63 + (i_102 + v_52); i_108 < i_108_end;
-            i_108 += pl::threads()) {
-          const index_t v_72 = i_108 < i_103 ? i_108 + v_51 : i_108 + i_112;
-          const index_t i_114 = i_30 + v_72;
-          n[i_114] = b[v_72] + g[v_72] * (v_67 * (x[i_114] - v_55));
+        const index_t i_82 = -v_42;
+        const index_t i_83 = i_82 + v_72;
+        const index_t i_92 = 4 * v_73 + v_42;
+        for (index_t i_88 = pl::thread(), i_88_end = -4 * v_73 + (i_82 + v_43); i_88 < i_88_end;
+            i_88 += pl::threads()) {
+          const index_t v_82 = i_88 < i_83 ? i_88 + v_42 : i_88 + i_92;
+          const index_t i_94 = i_27 + v_82;
+          n[i_94] = b[v_82] + g[v_82] * (v_77 * (x[i_94] - v_47));
         }
       }
     }
@@ -864,14 +847,14 @@ layer_norm_softmax_relu6_y_short(float* __restrict__ y, const float* __restrict_
 // layer_norm.softmax.relu6.y.long.begin
 extern "C" __global__ void __launch_bounds__(256)
 layer_norm_softmax_relu6_y_long_begin(int* __restrict__ y_counters, const index_t D0, const index_t K) {
-  for (index_t i_2 = pl::grid_thread(), i_2_end = K > 16384 ? 2 * pl::max(D0, 0) + 1 : 0; i_2 < i_2_end;
-      i_2 += pl::grid_threads()) {
-    y_counters[i_2] = 0;
+  for (index_t i_1 = pl::grid_thread(), i_1_end = K > 16384 ? pl::max(D0, 0) + 1 : 0; i_1 < i_1_end;
+      i_1 += pl::grid_threads()) {
+    y_counters[i_1] = 0;
   }
 }
 
 // tests/cases/rows.plir:7: %y[..., k] = %e[..., k] / %s[...]
-extern "C" __global__ void __launch_bounds__(512)
+extern "C" __global__ void __launch_bounds__(512, 3)
 layer_norm_softmax_relu6_y_long(float* __restrict__ y, const float* __restrict__ n, int* __restrict__ y_counters,
     float* __restrict__ y_parts_0, double* __restrict__ y_parts_1, const index_t D0, const index_t K) {
   const index_t v = pl::max(K, 0);
@@ -884,26 +867,23 @@ layer_norm_softmax_relu6_y_long(float* __restrict__ y, const float* __restrict__
   const index_t i_14 = parts - 1;
   const bool aligned = pl::aligned(n, 16);
   const bool aligned_1 = pl::aligned(y, 16);
-  for (index_t turn = index_t(pl::ticket(y_counters)), turn_end = K > 16384 ? (v_1 > 0 ? (3 * v_1 + 6) * parts : 0)
+  for (index_t turn = index_t(pl::ticket(y_counters)), turn_end = K > 16384 ? (v_1 > 0 ? (2 * v_1 + 2) * parts : 0)
       : 0; turn < turn_end; turn = index_t(pl::ticket(y_counters))) {
     const index_t slot = pl::quot(turn, parts);
     const index_t part = pl::rest(turn, parts);
-    const index_t step = pl::quot(slot, 3);
-    const index_t round = pl::rest(slot, 3);
+    const index_t step = pl::quot(slot, 2);
+    const index_t round = pl::rest(slot, 2);
     const index_t i_11 = step - round;
     const bool v_13 = round == 0;
     const index_t v_14 = i_11 * v;
     const index_t v_15 = i_2 * part;
     const bool v_17 = i_14 == part;
     const index_t v_18 = (part + 1) * i_2;
-    const index_t i_19 = -2 * round + 2 * step;
     const index_t v_20 = i_11 * parts;
-    const index_t i_20 = part + v_20;
-    const index_t i_30 = K * step - K * round;
-    const index_t i_50 = i_19 + 1;
-    const bool v_31 = round == 1;
-    const index_t i_82 = i_19 + 2;
-    const bool v_46 = round == 2;
+    const index_t i_17 = part + v_20;
+    const index_t i_27 = K * step - K * round;
+    const index_t i_57 = i_11 + 1;
+    const bool v_38 = round == 1;
     if (i_11 >= 0 && i_11 < v_1) {
       if (v_13) {
         const index_t off = pl::rest(v_14, 4);
@@ -913,131 +893,114 @@ layer_norm_softmax_relu6_y_long(float* __restrict__ y, const float* __restrict__
         float max = -pl::inf();
         const index_t v_24 = aligned ? pl::min(v_16 + pl::rest(4 - pl::rest(off + v_16, 4), 4), v_19) : v_19;
         const index_t v_25 = pl::quot(v_19 - v_24, 4);
-        const index_t i_31 = i_30 + v_24;
+        const index_t i_28 = i_27 + v_24;
         PL_UNROLL_SOME
         for (index_t v_26 = pl::thread(); v_26 < v_25; v_26 += pl::threads()) {
           float n_own_2[4];
-          pl::load_many<4>(&n_own_2[0], &n[4 * v_26 + i_31]);
+          pl::load_many<4>(&n_own_2[0], &n[4 * v_26 + i_28]);
           PL_UNROLL
           for (index_t d = 0; d < 4; d++) {
             const float n_2 = n_own_2[d];
             max = pl::max(max, n_2);
           }
         }
-        const index_t i_37 = -v_16;
-        const index_t i_38 = i_37 + v_24;
-        const index_t i_47 = 4 * v_25 + v_16;
-        for (index_t i_43 = pl::thread(), i_43_end = -4 * v_25 + (i_37 + v_19); i_43 < i_43_end;
-            i_43 += pl::threads()) {
-          max = pl::max(max, n[i_30 + (i_43 < i_38 ? i_43 + v_16 : i_43 + i_47)]);
+        const index_t i_34 = -v_16;
+        const index_t i_35 = i_34 + v_24;
+        const index_t i_39 = -4 * v_25 + (i_34 + v_19);
+        const index_t i_44 = 4 * v_25 + v_16;
+        for (index_t i_40 = pl::thread(); i_40 < i_39; i_40 += pl::threads()) {
+          max = pl::max(max, n[i_27 + (i_40 < i_35 ? i_40 + v_16 : i_40 + i_44)]);
         }
         max = pl::block_max(max);
         if (pl::leader()) {
-          y_parts_0[i_20] = max;
+          y_parts_0[i_17] = max;
         }
-        pl::signal(&y_counters[i_50]);
+        float sum = 0.0f;
+        PL_UNROLL_SOME
+        for (index_t v_31 = pl::thread(); v_31 < v_25; v_31 += pl::threads()) {
+          float n_own_3[4];
+          pl::load_many<4>(&n_own_3[0], &n[i_28 + 4 * v_31]);
+          PL_UNROLL
+          for (index_t d_1 = 0; d_1 < 4; d_1++) {
+            const float n_2_2 = n_own_3[d_1];
+            const float v_32 = n_2_2 - max;
+            sum += pl::exp(v_32);
+          }
+        }
+        for (index_t i_52 = pl::thread(); i_52 < i_39; i_52 += pl::threads()) {
+          const float v_36 = n[i_27 + (i_52 < i_35 ? i_52 + v_16 : i_44 + i_52)] - max;
+          sum += pl::exp(v_36);
+        }
+        double wide = 0.0;
+        wide = double(sum);
+        wide = pl::block_sum(wide);
+        if (pl::leader()) {
+          y_parts_1[i_17] = wide;
+        }
+        pl::signal(&y_counters[i_57]);
       }
-      if (v_31) {
+      if (v_38) {
         const index_t off_1 = pl::rest(v_14, 4);
-        const index_t i_51 = -off_1;
-        const index_t v_32 = pl::max(i_51 + v_15, 0);
-        const index_t v_33 = v_17 ? v : i_51 + v_18;
-        pl::await_count(&y_counters[i_50], parts);
+        const index_t i_58 = -off_1;
+        const index_t v_39 = pl::max(i_58 + v_15, 0);
+        const index_t v_40 = v_17 ? v : i_58 + v_18;
+        pl::await_count(&y_counters[i_57], parts);
         float max_1 = -pl::inf();
         for (index_t p = pl::thread(); p < parts; p += pl::threads()) {
           const float part_1 = y_parts_0[p + v_20];
           max_1 = pl::max(max_1, part_1);
         }
         max_1 = pl::block_max(max_1);
-        float sum = 0.0f;
-        const index_t v_37 = aligned ? pl::min(v_32 + pl::rest(4 - pl::rest(off_1 + v_32, 4), 4), v_33) : v_33;
-        const index_t v_38 = pl::quot(v_33 - v_37, 4);
-        const index_t i_63 = i_30 + v_37;
-        PL_UNROLL_SOME
-        for (index_t v_39 = pl::thread(); v_39 < v_38; v_39 += pl::threads()) {
-          float n_own_3[4];
-          pl::load_many<4>(&n_own_3[0], &n[4 * v_39 + i_63]);
-          PL_UNROLL
-          for (index_t d_1 = 0; d_1 < 4; d_1++) {
-            const float n_2_2 = n_own_3[d_1];
-            const float v_40 = n_2_2 - max_1;
-            sum += pl::exp(v_40);
-          }
-        }
-        const index_t i_69 = -v_32;
-        const index_t i_70 = i_69 + v_37;
-        const index_t i_79 = 4 * v_38 + v_32;
-        for (index_t i_75 = pl::thread(), i_75_end = -4 * v_38 + (i_69 + v_33); i_75 < i_75_end;
-            i_75 += pl::threads()) {
-          const float v_44 = n[i_30 + (i_75 < i_70 ? i_75 + v_32 : i_75 + i_79)] - max_1;
-          sum += pl::exp(v_44);
-        }
-        double wide = 0.0;
-        wide = double(sum);
-        wide = pl::block_sum(wide);
-        if (pl::leader()) {
-          y_parts_1[i_20] = wide;
-        }
-        pl::signal(&y_counters[i_82]);
-      }
-      if (v_46) {
-        const index_t off_2 = pl::rest(v_14, 4);
-        const index_t i_83 = -off_2;
-        const index_t v_47 = pl::max(i_83 + v_15, 0);
-        const index_t v_48 = v_17 ? v : i_83 + v_18;
-        pl::await_count(&y_counters[i_82], parts);
-        float max_2 = -pl::inf();
-        for (index_t p_1 = pl::thread(); p_1 < parts; p_1 += pl::threads()) {
-          const float part_2 = y_parts_0[p_1 + v_20];
-          max_2 = pl::max(max_2, part_2);
-        }
-        max_2 = pl::block_max(max_2);
         double sum_1 = 0.0;
-        for (index_t p_2 = pl::thread(); p_2 < parts; p_2 += pl::threads()) {
-          const double part_3 = y_parts_1[p_2 + v_20];
-          sum_1 += part_3;
+        const double v_42 = double(max_1);
+        for (index_t p_1 = pl::thread(); p_1 < parts; p_1 += pl::threads()) {
+          const index_t i_62 = p_1 + v_20;
+          const double part_2 = y_parts_1[i_62];
+          const float part_3 = y_parts_0[i_62];
+          const bool v_46 = max_1 == part_3;
+          sum_1 += v_46 ? part_2 : part_3 == -pl::inf() ? 0.0 : part_2 * pl::exp(double(part_3) - v_42);
         }
         sum_1 = pl::block_sum(sum_1);
-        const float v_49 = float(sum_1);
-        const index_t v_54 = aligned && aligned_1 ? pl::min(v_47 + pl::rest(4 - pl::rest(off_2 + v_47, 4), 4), v_48)
-            : v_48;
-        const index_t v_55 = pl::quot(v_48 - v_54, 4);
-        const index_t i_96 = i_30 + v_54;
-        const float by = pl::inverse(v_49);
+        const float v_50 = float(sum_1);
+        const index_t v_55 = aligned && aligned_1 ? pl::min(v_39 + pl::rest(4 - pl::rest(off_1 + v_39, 4), 4), v_40)
+            : v_40;
+        const index_t v_56 = pl::quot(v_40 - v_55, 4);
+        const index_t i_71 = i_27 + v_55;
+        const float by = pl::inverse(v_50);
         PL_UNROLL_SOME
-        for (index_t v_56 = pl::thread(); v_56 < v_55; v_56 += pl::threads()) {
+        for (index_t v_57 = pl::thread(); v_57 < v_56; v_57 += pl::threads()) {
           float n_own_4[4];
           float y_own[4];
-          const index_t i_97 = 4 * v_56 + i_96;
-          pl::load_many<4>(&n_own_4[0], &n[i_97]);
+          const index_t i_72 = 4 * v_57 + i_71;
+          pl::load_many<4>(&n_own_4[0], &n[i_72]);
           bool doubt = false;
           PL_UNROLL
           for (index_t d_2 = 0; d_2 < 4; d_2++) {
             const float n_4 = n_own_4[d_2];
-            const float v_57 = n_4 - max_2;
-            const float v_58 = pl::exp(v_57);
-            const float v_59 = pl::quotient(v_58, v_49, by);
-            doubt = doubt || pl::doubtful(v_58, v_59, by);
-            y_own[d_2] = v_59;
+            const float v_58 = n_4 - max_1;
+            const float v_59 = pl::exp(v_58);
+            const float v_60 = pl::quotient(v_59, v_50, by);
+            doubt = doubt || pl::doubtful(v_59, v_60, by);
+            y_own[d_2] = v_60;
           }
           if (doubt) {
             PL_UNROLL
             for (index_t d_2_1 = 0; d_2_1 < 4; d_2_1++) {
               const float n_4_1 = n_own_4[d_2_1];
-              const float v_57_1 = n_4_1 - max_2;
-              y_own[d_2_1] = pl::exp(v_57_1) / v_49;
+              const float v_58_1 = n_4_1 - max_1;
+              y_own[d_2_1] = pl::exp(v_58_1) / v_50;
             }
           }
-          pl::store_many<4>(&y[i_97], &y_own[0]);
+          pl::store_many<4>(&y[i_72], &y_own[0]);
         }
-        const index_t i_102 = -v_47;
-        const index_t i_103 = i_102 + v_54;
-        const index_t i_112 = 4 * v_55 + v_47;
-        for (index_t i_108 = pl::thread(), i_108_end = -4 * v_55 + (i_102 + v_48); i_108 < i_108_end;
-            i_108 += pl::threads()) {
-          const index_t i_114 = i_30 + (i_108 < i_103 ? i_108 + v_47 : i_108 + i_112);
-          const float v_62 = n[i_114] - max_2;
-          y[i_114] = pl::exp(v_62) / v_49;
+        const index_t i_77 = -v_39;
+        const index_t i_78 = i_77 + v_55;
+        const index_t i_87 = 4 * v_56 + v_39;
+        for (index_t i_83 = pl::thread(), i_83_end = -4 * v_56 + (i_77 + v_40); i_83 < i_83_end;
+            i_83 += pl::threads()) {
+          const index_t i_89 = i_27 + (i_83 < i_78 ? i_83 + v_39 : i_83 + i_87);
+          const float v_63 = n[i_89] - max_1;
+          y[i_89] = pl::exp(v_63) / v_50;
         }
       }
     }
