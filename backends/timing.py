@@ -1,7 +1,7 @@
 """What the times of single kernels are told in, on any device."""
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,10 +25,12 @@ class _Unit(Protocol):
     def program(self) -> Program: ...
 
 
-def told(plan: Plan, units: Mapping[str, _Unit], seconds: Sequence[Sequence[float]]) -> list[StepTimes]:
-    """The steps of a plan with their times, of each run."""
+def told(plan: Plan, units: Mapping[str, _Unit], seconds: Sequence[Sequence[float]], launched: Container[int] | None = None) -> list[StepTimes]:
+    """The steps of a plan with their times, of each run. Those that are not `launched` are left out: kernels for other sizes than these."""
     out = []
     for k, step in enumerate(plan.steps):
+        if launched is not None and k not in launched:
+            continue
         kernel = units[step.op].program.kernels[step.kernel]
         size = 0
         for b in kernel.buffers:

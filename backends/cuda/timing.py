@@ -101,4 +101,4 @@ def step_times(clock: DeviceClock, call: Callable[[], Any], runs: int) -> list[S
             found[instance.steps[n]] += driver.elapsed(device, a, b)
         spent.append(found)
     del held
-    return told(recipe.plan, recipe.operators, spent[1:])
+    return told(recipe.plan, recipe.operators, spent[1:], frozenset(instance.steps.values()))

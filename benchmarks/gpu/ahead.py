@@ -18,13 +18,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve()
-THREADS = 4
+THREADS = 8
 """Processes with which Inductor compiles the kernels of one row: few rows have many."""
+MEANWHILE = ("cupy", "torch", "torch._dynamo", "torch._inductor.compile_fx", "jax")
+"""What is imported by who waits, and will be needed."""
 
 
 def compile_all(names: Sequence[str], tell: Callable[[str], None], seconds: float) -> dict[str, dict[str, Any]]:
@@ -32,6 +34,11 @@ def compile_all(names: Sequence[str], tell: Callable[[str], None], seconds: floa
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ahead-") as folder:
         waiting = {name: _start(name, Path(folder) / str(n), Path(folder) / "lock") for n, name in enumerate(names)}
+        # All is there by the time it is asked for: who waits compiles nothing itself, and needs no processes for it.
+        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+        for module in MEANWHILE:
+            with suppress(ImportError):
+                importlib.import_module(module)
         out: dict[str, dict[str, Any]] = {}
         while waiting:
             time.sleep(0.2)

@@ -46,3 +46,12 @@ def test_kernels_that_run_beside_one_another_are_timed_one_by_one(device: Emulat
     assert sorted({k.node for k in found.kernels}) == ["%a0", "%a1", "%b0", "%b1", "%d0", "%y"]
     y = p(x=cupy.ndarray(device, x)).y
     np.testing.assert_array_equal(device.to_host(y), of_diamonds(2, 3.0))
+
+
+def test_kernels_for_other_sizes_are_not_listed() -> None:
+    """Which of an operator's kernels has a row depends on its length; only one of them is launched."""
+    p = pl.compile("import std.nn\npipeline @p(%x: tensor<NxKxf32>) -> (%y: tensor<NxKxf32>) { %y = @softmax(%x) }\n", target="cuda")
+    found = bench.measure(p, {"x": np.ones((3, 40), np.float32)}, 2)
+    assert len(p.executable.code.operators) == 1  # type: ignore[attr-defined]
+    assert [k.node for k in found.kernels] == ["%y"]
+    assert all(k.ms > 0 for k in found.kernels)
