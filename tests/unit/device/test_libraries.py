@@ -230,3 +230,16 @@ def test_texts(device: EmulatingDriver, played: Played, tmp_path: Path) -> None:
     text = str(pl.compile(program(tmp_path), target="sm_90", pipeline="q").artifacts["cu"])
     assert "is computed by cuBLASLt; what is below for it runs where the library cannot." in text
     assert "__global__" in text
+
+
+def test_calls_are_timed_like_kernels(device: EmulatingDriver, played: Played, cupy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipelink_ir.backends.cuda import timing
+    from pipelink_ir.runtime import bench
+    monkeypatch.setattr(timing, "FLUSH", 1 << 16)
+    monkeypatch.setattr(timing.DeviceClock.__init__, "__defaults__", (1 << 16,))
+    monkeypatch.setitem(bench.COPY_BYTES, "cuda", 1 << 12)
+    monkeypatch.setattr(timing.DeviceClock, "array", lambda clock, array, dtype: cupy.ndarray(device, array))
+    p = pl.compile(program(tmp_path), target="cuda", pipeline="p")
+    found = bench.measure(p, arrays(32, 24, 40), 2)
+    assert [k.node for k in found.kernels] == ["%a", "%m", "%y"]
+    assert found.kernels[1].kernel.endswith(".cublaslt")
