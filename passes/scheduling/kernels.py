@@ -276,6 +276,8 @@ def _with_other(op: TypedOperator, plan: Plan, k: KernelPlan) -> list[KernelPlan
     """A kernel, those before it that turn what it reads, and the one behind it that does the work where its way turns out unfit at run time."""
     if isinstance(k.way, Shape) and k.kind == "block":
         long = None if k.chosen else long_rows(op, plan.local, k.jobs, k.way.axes)
+        if long is None and not k.chosen and len(k.jobs) > 1 and any(long_rows(op, plan.local, [job], k.way.axes) for job in k.jobs):
+            return [other for job in k.jobs for other in _with_other(op, plan, replace(k, name=job[0].name, jobs=(job,)))]
         return _by_length(k, short_rows(op, plan.local, k.jobs, k.way.axes, k.chosen), long)
     if isinstance(k.way, Attention) and (k.way.open or k.way.flows):
         some = [KernelPlan(_version(k, way), k.kind, way, k.jobs, k.chosen) for way in versions(k.way)]

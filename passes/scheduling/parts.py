@@ -22,7 +22,7 @@ from pipelink_ir.passes.scheduling.attention import heads
 from pipelink_ir.passes.scheduling.counts import count, known, names, ranges_of, terms
 from pipelink_ir.passes.scheduling.long_rows import long_rows
 from pipelink_ir.passes.scheduling.risks import risky
-from pipelink_ir.passes.scheduling.shape import last_of, long, reads_of, sized
+from pipelink_ir.passes.scheduling.shape import last_of, long, long_reductions, reads_of, row, sized
 
 FEW = 128
 """Up to so many results of a reduction are computed in parts."""
@@ -136,7 +136,7 @@ class _Deriver:
         # Where nothing is read that is as large as all terms of all results together, this is no column but a product of matrices.
         whole = any(set(free) <= frozenset[str]().union(*(lin.names for lin in u.at)) for u in reads)
         columns = whole and any(last_of(u).names & set(free) for u in reads)
-        if (not few and not columns) or (few and self._in_rows(x)):
+        if (not few and not columns) or (few and self._in_rows(t, p, x)):
             return None
         parts = _Parts(x, p.axes, columns and not few)
         if not parts.cut:
@@ -144,10 +144,14 @@ class _Deriver:
         value = _Cutter(self, t, parts, p.axes).value()
         return value if x is p.value else replace(p.value, arg=value)  # type: ignore[call-arg]
 
-    def _in_rows(self, x: Reduce) -> bool:
-        """Whether a kernel that puts together what parts of long rows give computes a reduction together with results along those rows."""
+    def _in_rows(self, near: Tensor, p: Piece, x: Reduce) -> bool:
+        """Whether a kernel that puts together what parts of long rows give computes a reduction, by itself or together with results along those rows."""
+        if near.kind == "result" and x is p.value:
+            alone = long_rows(self.op, self._early, [(near, p)], tuple(range(len(p.axes))))
+            if alone is not None and all(row(self.op, self._early, p, r) for r in long_reductions(self.op, self._early, p)):
+                return True
         for t in self.op.tensors.values():
-            if t.kind == "result" and len(t.shape) > 1 and len(t.pieces) == 1:
+            if t.kind == "result" and t.shape and len(t.pieces) == 1:
                 found = long_rows(self.op, self._early, [(t, t.pieces[0])], tuple(range(len(t.shape) - 1)))
                 if found is not None and any(x == y.reduce for of in found.rounds for y in of):
                     return True

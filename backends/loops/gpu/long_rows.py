@@ -119,7 +119,10 @@ class _LongNest(GpuNest):
     def _by_round(self, number: Atom, row: Atom, part: Atom) -> None:
         e = self.e
         for k in range(self.rounds + 1):
-            with e.when(e.op("==", number, i64(k))):
+            now = e.op("==", number, i64(k))
+            if k == self.rounds and len(self.way.outer) == len(self.axes):
+                now = e.op("and", now, e.op("==", part, i64(0)))  # one block is enough for one result
+            with e.when(now):
                 self._round(k, row, part)
 
     def _round(self, k: int, row: Atom, part: Atom) -> None:
@@ -147,8 +150,7 @@ class _LongNest(GpuNest):
         elif len(self.way.outer) < len(self.axes):
             self._results(first, end)
         else:
-            with e.when(e.op("==", part, i64(0))):
-                self.element([fixed[axis] for axis in range(len(self.axes))])
+            self.element([fixed[axis] for axis in range(len(self.axes))])
 
     def _bounds(self, part: Atom) -> tuple[Atom, Atom]:
         """Where a part begins and ends."""

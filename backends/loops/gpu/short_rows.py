@@ -25,17 +25,17 @@ from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.reads import address
 from pipelink_ir.ir.nodes import Reduce
-from pipelink_ir.ir.typed import Tensor, TypedOperator
+from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import walk
 from pipelink_ir.passes.scheduling.costs import Costs, Plan
 from pipelink_ir.passes.scheduling.rows import LANES, ROW, ShortRows, along_row, along_rows, is_run
 from pipelink_ir.passes.scheduling.uses import Use
 
-THREADS = 256
-"""Threads of a block: a run of rows begins at a multiple of a wide access, since they have a multiple of eight rows."""
-FIT = 4
+THREADS = 128
+"""Threads of a block."""
+FIT = 8
 """Blocks that a multiprocessor should hold."""
-LOT = 32768
+LOT = 16384
 """Bytes of shared memory for the runs of a block in one turn: the more is under way, the less matters that threads wait for each other in between."""
 
 
@@ -116,26 +116,28 @@ class _ShortNest(GpuNest):
         kept = [lo.op.tensors[u.tensor] for u in way.kept]
         size = max(t.dtype.bytes for t in (*kept, *(t for t, _ in jobs))) * len(kept)
         self.times = max(1, LOT // (THREADS * way.each * size))
-        """How many rows a thread has in a turn, one after the other."""
-        self.at_once, self.lot = at_once, e.op("*", at_once, i64(self.times))
+        """How many rows a thread has in a turn, one after the other, where they go through shared memory: a run of so many begins where wide accesses may."""
+        self.at_once = at_once
         self.inner = len(way.outer) < len(self.axes)
+        self.wide, self.count, self.beside = self._wide()
 
     def write(self) -> None:
         """Writes the kernel."""
         e = self.e
         blocks = [self.axes[k] for k in self.way.outer]
         self.places = self._guarded(self._total(blocks), [self.axes[-1]] if self.inner else [])
-        turns = e.op("quot", e.op("+", self.places, e.op("-", self.lot, i64(1))), self.lot)
+        several = e.op("*", self.at_once, i64(self.times))
+        lot = e.choose(self.wide, self.at_once, several)
+        turns = e.op("quot", e.op("+", self.places, e.op("-", lot, i64(1))), lot)
         with e.loop("lot", i64(0), turns, kind="block") as p:
             self._readable(lambda: self._turn(p))
 
     def _turn(self, p: Atom) -> None:
-        e = self.e
-        wide, count, beside = self._wide()
+        e, wide = self.e, self.wide
         branches = []
-        for width in (count, 1):
+        for write in (self._in_place, self._through):
             with e.frame("lazy") as f:
-                self._turn_of(p, width, beside if width > 1 else [])
+                write(p)
             branches.append(tuple(f.stmts))
         if isinstance(wide, form.Const):
             self.e.top.stmts += branches[0 if wide.value else 1]
@@ -152,13 +154,15 @@ class _ShortNest(GpuNest):
         """Reads along the row for the results alone."""
         found: dict[Use, Wide] = {}
         for (_, piece), uses in zip(self.jobs, self.uses, strict=True) if self.inner else ():
-            names = {a.index: f"{k}" if k in self.way.outer else ROW for k, a in enumerate(piece.axes)}
             for u in uses.uses:
-                along = along_row(u, names)
+                along = along_row(u, self._names(piece))
                 if along is not None and along not in self.way.kept and along not in found:
                     t = self.lo.op.tensors[u.tensor]
                     found[along] = Wide(t, self.e.memory(f"{t.name}_row"), along, (*(f"{k}" for k in self.way.outer), ROW))
         return list(found.values())
+
+    def _names(self, piece: Piece) -> dict[str, str]:
+        return {a.index: f"{k}" if k in self.way.outer else ROW for k, a in enumerate(piece.axes)}
 
     def _wide(self) -> tuple[Atom, int, list[Wide]]:
         """Whether rows are read and written by wide accesses, what one moves, and what is read besides."""
@@ -194,15 +198,23 @@ class _ShortNest(GpuNest):
 
     # ------------------------------------------------------------------------------------------------------------------ writing
 
-    def _turn_of(self, p: Atom, count: int, beside: list[Wide]) -> None:
-        """What a block does in turn `p`, by accesses of so many elements."""
+    def _in_place(self, p: Atom) -> None:
+        """What a block does in turn `p` where rows are read and written as they lie."""
+        if self.count > 1:
+            self._one_each(p, i64(0), self.count, {}, {})
+
+    def _through(self, p: Atom) -> None:
+        """What it does where they may begin anywhere."""
         e = self.e
-        runs = [w.tensor for w in self._kept() if count == 1 and self._run(w.tensor, w.use)]
+        self.lot = e.op("*", self.at_once, i64(self.times))
+        # Where rows are known to have such a length, only memory that begins in between leads here: it is not worth shared memory for all.
+        odd = not isinstance(self.n, form.Const) or isinstance(self.wide, form.Const)
+        runs = [w.tensor for w in self._kept() if odd and self._run(w.tensor, w.use)]
         lots = [(t, self._alloc(t)) for t in dict.fromkeys(runs)]
         outs: list[tuple[Tensor, str]] = []
         free = list(lots)
-        for t, piece in self.jobs if self.inner and count == 1 else ():
-            if self._run(t, None) and not piece.holes:
+        for t, piece in self.jobs if self.inner else ():
+            if odd and self._run(t, None) and not piece.holes:
                 # A thread alone touches what it read there.
                 memory = next((m for s, m in free if s.dtype is t.dtype), None) or self._alloc(t)
                 free = [(s, m) for s, m in free if m != memory]
@@ -214,21 +226,21 @@ class _ShortNest(GpuNest):
         left = e.op("-", self.places, e.op("*", p, self.lot))
         times = e.op("min", e.op("quot", e.op("+", left, e.op("-", self.at_once, i64(1))), self.at_once), i64(self.times))
         with e.loop("time", i64(0), times, nonempty=True) as time:
-            self._one_each(p, time, count, beside, {t.name: m for t, m in lots}, {t.name: m for t, m in outs})
+            self._one_each(e.op("*", p, i64(self.times)), time, 1, {t.name: m for t, m in lots}, {t.name: m for t, m in outs})
         if outs:
             e.raw(form.Barrier())
         for t, memory in outs:
             self._copy(p, t, memory, False)
 
-    def _one_each(self, p: Atom, time: Atom, count: int, beside: list[Wide], lots: dict[str, str], outs: dict[str, str]) -> None:
-        """What a thread does for one of its rows."""
+    def _one_each(self, p: Atom, time: Atom, count: int, lots: dict[str, str], outs: dict[str, str]) -> None:
+        """What a thread does for one of its rows, by accesses of so many elements."""
         lo, e, way = self.lo, self.e, self.way
         static = isinstance(self.n, form.Const) and isinstance(self.lanes, form.Const)
         vectors = -(-_value(self.n) // (_value(self.lanes) * count)) if static else way.each // count
         row = Lot(lo, self.n, i64(THREADS), count, vectors, self._kept(), TRUE, self.at_once, computed=self._computed(), alone=self.team.alone,
                   lanes=self.lanes)
         blocks = [self.axes[k] for k in way.outer]
-        number = row.begin(e.op("+", e.op("*", p, i64(self.times)), time), self.places)
+        number = row.begin(e.op("+", p, time), self.places)
         row.place = e.op("+", e.op("*", time, self.at_once), row.place)
         fixed = dict(zip(way.outer, self._places(blocks, number), strict=True))
         row.fixed = {f"{k}": i for k, i in fixed.items()}
@@ -241,7 +253,7 @@ class _ShortNest(GpuNest):
                 with row.each(), e.when(e.op("and", e.op("==", row.lane, i64(0)), row.inside)):
                     self.element([fixed[k] for k in range(len(self.axes))])
             elif count > 1:
-                self._wide_results(row, beside)
+                self._wide_results(row, self.beside)
             else:
                 self._results(row, outs)
         self.team.row = None
@@ -291,7 +303,21 @@ class _ShortNest(GpuNest):
 
     def _results(self, row: Lot, outs: dict[str, str]) -> None:
         """Results of rows that begin anywhere: to shared memory where they are a run."""
-        lo, jobs = self.lo, self.jobs
+        lo, e, jobs = self.lo, self.e, self.jobs
+        if len(outs) == len(jobs) and all(along_row(u, self._names(piece)) in self.way.kept for (_, piece), found in zip(jobs, self.uses, strict=True)
+                                          for u in found.uses):
+            # Nothing else is read, so places behind the end may be computed as well, which leaves the loop without branches.
+            own = [Wide(t, e.memory(f"{t.name}_own")) for t, _ in jobs]
+            for w in own:
+                e.raw(form.Alloc(w.own, w.dtype, i64(row.own)))
+            with row.each(), unrolled(lo, "r", row.vectors) as v, row.within(v, e.op("+", row.lane, e.op("*", v, row.lanes))) as k:
+                for (_, piece), w in zip(jobs, own, strict=True):
+                    keep(lo, w, piece, [*row.fixed.values(), k], v)
+            with row.vector() as (begin, first):
+                for w in own:
+                    value = e.bind("y", form.Load(w.own, begin, w.dtype, w.dtype))
+                    e.raw(form.Store(outs[w.tensor.name], self._in_lot(row, first), value, w.tensor.dtype))
+            return
         with row.vector() as (begin, first), row.within(begin, first) as k:
             at = [*row.fixed.values(), k]
             for t, piece in jobs:
