@@ -127,7 +127,7 @@ def _emit_kernel(kernel: Kernel, symbol: str, facts: TargetFacts, threads: int, 
     scope = Names(frozenset({symbol, "own", "common"}))
     w = Writer(kernel, facts, scope, Expressions(kernel, kinds_of(kernel)))
     table = _needs_table(kernel, facts)
-    written = set(_stored(kernel.body))
+    written = {kernel.tickets, *_stored(kernel.body)}
     params, declared = [], []
     for n, b in enumerate(kernel.buffers):
         name = scope.new(b.name)
