@@ -163,10 +163,7 @@ def _emit_kernel(kernel: Kernel, symbol: str, facts: TargetFacts, threads: int, 
         bound = f"{threads}, {kernel.fit}" if kernel.fit and facts.bounds_blocks else str(threads)
     code = KernelCode(kernel, symbol, tuple(params), threads, bool(kernel.threads), per, w.static_shared, tuple(w.shared), tuple(w.private),
                       w.e.kinds)
-    head = facts.kernel.format(threads=bound)
-    if kernel.registers and facts.bounds_blocks:
-        head = head.replace(f"__launch_bounds__({bound})", f"PL_REGISTERS({bound}, {kernel.registers})")
-    return [head, *broken(f"{symbol}({', '.join(declared)}) {{"), *w.head, *w.lines, "}"], code
+    return [facts.kernel.format(threads=bound), *broken(f"{symbol}({', '.join(declared)}) {{"), *w.head, *w.lines, "}"], code
 
 
 def _body(w: Writer) -> str:

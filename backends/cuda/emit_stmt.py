@@ -301,7 +301,7 @@ class Writer:
         self._bound(loop)
         self.line("{")
         self.level += 1
-        member = f"{self.stream}.member()" if self.stream else "pl::thread_again()" if self.kernel.registers else "pl::thread()"
+        member = f"{self.stream}.member()" if self.stream else "pl::thread_again()" if self.kernel.team is not None and self.kernel.fit > 1 else "pl::thread()"
         self.line(f"const index_t {self.name(loop.var)} = {member};")
         self.level -= 1
         self.block(loop.body)

@@ -509,8 +509,6 @@ class Kernel:
     """A launch has no more blocks than the device runs at once, and each takes many turns."""
     fit: int = 0
     """A wish: registers are kept so few that a multiprocessor holds so many blocks; 0 leaves that to the compiler."""
-    registers: int = 0
-    """A wish, instead of that: how many a thread has at most."""
     tickets: str = ""
     """Counters, i32, which are zero: blocks begin turns in their order, by element 0, so that a turn may wait for those before it."""
 

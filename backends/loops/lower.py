@@ -115,8 +115,6 @@ class Lowering:
         """How many threads a block has at most, and for given sizes, where it is not left to the emitter."""
         self.fit = 0
         """How many blocks a multiprocessor should hold; 0 leaves that to the compiler."""
-        self.registers = 0
-        """How many registers a thread should have at most; 0 leaves that to the compiler."""
         self.quietness = Quietness(op, plan, lambda lo, hi: self.is_full(self.extent(lo, hi)))
         self._keep: list[object] = []
 

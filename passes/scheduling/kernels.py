@@ -22,10 +22,10 @@ from pipelink_ir.passes.scheduling.attention import Attention, attention_of, ver
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.counts import known
 from pipelink_ir.passes.scheduling.knobs import NONE, Knobs, knobs_of
-from pipelink_ir.passes.scheduling.long_rows import ABOVE, LongRows, long_rows
+from pipelink_ir.passes.scheduling.long_rows import ABOVE, HALF, LongRows, long_rows
 from pipelink_ir.passes.scheduling.maps import axes_of, word_of
 from pipelink_ir.passes.scheduling.products import Product, tiled_product_of
-from pipelink_ir.passes.scheduling.rows import ShortRows, Span, blocks_of, short_rows
+from pipelink_ir.passes.scheduling.rows import ShortRows, Span, alone, blocks_of, short_rows
 from pipelink_ir.passes.scheduling.shape import Shape
 from pipelink_ir.passes.scheduling.steps import distributed
 from pipelink_ir.passes.scheduling.streams import Streamed, Turning, streamed_of
@@ -278,7 +278,8 @@ def _with_other(op: TypedOperator, plan: Plan, k: KernelPlan) -> list[KernelPlan
         long = None if k.chosen else long_rows(op, plan.local, k.jobs, k.way.axes)
         if long is None and not k.chosen and len(k.jobs) > 1 and any(long_rows(op, plan.local, [job], k.way.axes) for job in k.jobs):
             return [other for job in k.jobs for other in _with_other(op, plan, replace(k, name=job[0].name, jobs=(job,)))]
-        return _by_length(k, short_rows(op, plan.local, k.jobs, k.way.axes, k.chosen), long)
+        short = short_rows(op, plan.local, k.jobs, k.way.axes, k.chosen)
+        return _by_length(k, short, long, short is not None and alone(op, plan.local, k.jobs, short))
     if isinstance(k.way, Attention) and (k.way.open or k.way.flows):
         some = [KernelPlan(_version(k, way), k.kind, way, k.jobs, k.chosen) for way in versions(k.way)]
         return [*some, KernelPlan(f"{k.name}.beyond", "beyond", k.way, k.jobs, k.chosen)] if k.way.open else some
@@ -289,8 +290,9 @@ def _with_other(op: TypedOperator, plan: Plan, k: KernelPlan) -> list[KernelPlan
     return [*turned, k, KernelPlan(f"{k.name}.otherwise", "mma", k.way.otherwise, k.jobs, k.chosen)]
 
 
-def _by_length(k: KernelPlan, short: ShortRows | None, long: LongRows | None) -> list[KernelPlan]:
-    """The kernel of short rows or those of long ones instead of one with a block for each, or several where the length of a call decides."""
+def _by_length(k: KernelPlan, short: ShortRows | None, long: LongRows | None, few: bool) -> list[KernelPlan]:
+    """The kernel of short rows or those of long ones instead of one with a block for each, or several where the length of a call decides. `few`: rows that half
+    the threads of a block are enough for have a kernel of their own, whose threads have few registers."""
     if short is not None and not short.open:
         return [replace(k, kind="short", way=short)]
     above, most = short.most if short is not None else -1, None
@@ -304,6 +306,9 @@ def _by_length(k: KernelPlan, short: ShortRows | None, long: LongRows | None) ->
         if not long.open:
             return [replace(p, span=None) for p in out]
     found = short or long
+    if found is not None and most is not None and few and above < HALF:
+        out.append(replace(k, name=f"{k.name}.longer", span=Span(found.length, HALF, most)))
+        most = HALF
     return [*out, k if found is None else replace(k, span=Span(found.length, above, most))]
 
 

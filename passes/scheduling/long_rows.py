@@ -20,6 +20,8 @@ from pipelink_ir.passes.scheduling.views import Leaf, Looker, TooLarge, View
 
 ABOVE = 16384
 """Rows of more elements are long: 1024 threads have 16 of f32 each in registers."""
+HALF = 8192
+"""What half of those threads have."""
 KEY = Leaf("key")
 """The place in a row."""
 KINDS = frozenset(("sum", "mean", "max", "min"))

@@ -84,6 +84,12 @@ def short_rows(op: TypedOperator, local: Callable[[str], bool], jobs: Sequence[J
     return ShortRows(outer, length, tuple(found), each, n is None)
 
 
+def alone(op: TypedOperator, local: Callable[[str], bool], jobs: Sequence[Job], rows: ShortRows) -> bool:
+    """Whether nothing is read but the rows, of elements of 4 bytes."""
+    kept = {u.tensor for u in rows.kept}
+    return all(op.tensors[n].dtype.bytes == 4 for n in kept) and all(u.tensor in kept for _, p in jobs for u in uses_of(p, op.tensors, local).uses)
+
+
 def along_rows(op: TypedOperator, local: Callable[[str], bool], jobs: Sequence[Job]) -> list[Long]:
     """The reductions that rows are for: long ones, or where there are none those that are not very short."""
     for most in (SERIAL, LEAST - 1):

@@ -25,13 +25,6 @@
 #define PL_MATH(name) ::name
 #endif
 
-// Threads of a block, and registers that each has at most, where a compiler can be told.
-#if PIPELINK_PTX && (__CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 4))
-#define PL_REGISTERS(threads, registers) __maxnreg__(registers)
-#else
-#define PL_REGISTERS(threads, registers) __launch_bounds__(threads)
-#endif
-
 namespace pipelink {
 
 using u32 = unsigned int;

@@ -174,7 +174,7 @@ class _GpuBuilder:
         buffers = (*(buffer_of(t) for t in op.tensors.values() if t.name in lo.used), *lo.scratch)
         self.scratch += [b for b in lo.scratch if b not in self.scratch]
         self.kernels.append(form.Kernel(f"{op.op.name}.{name}", buffers, op.symbols, scalars_of(op), body, op.exact, op.fast_math, "gpu",
-                                        threads, team, rare or bool(lo.tickets) or _takes_turns(body), lo.fit, lo.registers, lo.tickets))
+                                        threads, team, rare or bool(lo.tickets) or _takes_turns(body), lo.fit, lo.tickets))
 
 
 def _within(span: Span, body: form.Block) -> form.Block:

@@ -44,8 +44,8 @@ MOST = 1024
 """Most threads of a block."""
 VECTORS = 4
 """Wide accesses by which a thread gets its part of a row: more of them leave room for fewer threads than hide the time that memory takes."""
-FULL, FEW = 16, 40
-"""Values of a thread that so few registers are enough for: a multiprocessor then has three blocks of 512 threads."""
+FULL, RESIDENT = 16, 1536
+"""Values of a thread that 40 registers are enough for: a multiprocessor then has so many threads."""
 AHEAD = 8
 """Single accesses to a tensor that a thread has under way."""
 KEPT = 2
@@ -137,9 +137,9 @@ class Row:
             yield begin, first
 
     @contextmanager
-    def vectors_of(self, t: Atom, at: int, size: int) -> Iterator[tuple[Atom, Atom, Atom, list[form.Stmt]]]:
+    def vectors_of(self, t: Atom, at: int, size: int, sure: bool = False) -> Iterator[tuple[Atom, Atom, Atom, list[form.Stmt]]]:
         """A loop over `size` vectors of thread `t` from number `at` on: the number among them, where each begins in the thread's own memory and in the row,
-        and statements for those behind the end."""
+        and statements for those behind the end. `sure`: there are none."""
         e, outside = self.lo.e, list[form.Stmt]()
         with unrolled(self.lo, "r", size) as one:
             v = e.op("+", one, i64(at))
@@ -153,7 +153,15 @@ class Row:
             # Nothing but loads and stores must stay inside: what else does not depend on the place may leave the loops.
             with e.frame("loop") as f:
                 yield one, begin, first, outside
-            e.raw(form.If(cond, tuple(f.stmts), tuple(outside)))
+            for s in f.stmts if sure else (form.If(cond, tuple(f.stmts), tuple(outside)),):
+                e.raw(s)
+
+    def all_inside(self, t: Atom) -> Atom:
+        """Whether thread `t` has all of its vectors."""
+        e = self.lo.e
+        number, lanes = self.number(t), i64(LANES)
+        own = e.op("+", e.op("*", e.op("quot", number, lanes), i64(LANES * self.vectors)), e.op("rest", number, lanes))
+        return e.op("<", i64((self.vectors - 1) * LANES * self.count), e.op("-", self.whole, e.op("*", own, i64(self.count))))
 
     @contextmanager
     def each(self) -> Iterator[Atom]:
@@ -241,6 +249,9 @@ class _RowNest(GpuNest):
         if count < 2:
             return []
         apart = self.span is None and self._apart(longs)
+        # The longest row, if that is known, and threads for it.
+        self.longest = self.span.most if self.span is not None else known(length)
+        self.most = MOST if self.longest is None else max(1, min(MOST // LANES, -(-self.longest // (FULL // len(kept) * LANES)))) * LANES
         team = self._team(size_of(length), count, count * vectors, min(FULL // len(kept), vectors * count), apart)
         self.threads = self.e.bind("threads", team, 0)
         n = self.e.op("max", lo.index(length, lo.root), i64(0))
@@ -249,9 +260,9 @@ class _RowNest(GpuNest):
         ways.append(self._way(outer, n, kept, beside, 1, min(FULL // len(kept), vectors * count), False))
         ways = [w for w in ways if not (isinstance(w.open, form.Const) and not w.open.value)]
         if ways:
-            lo.team_size = MOST, team
+            lo.team_size = self.most, team
             # What else the threads read of a row takes registers of its own.
-            lo.registers = FEW if count * vectors <= FULL and not beside else 0
+            lo.fit = RESIDENT // self.most if count * vectors <= FULL and not beside else 0
         return ways
 
     def _way(self, outer: tuple[int, ...], n: Atom, kept: list[Wide], beside: list[Wide], count: int, vectors: int, apart: bool) -> Way:
@@ -263,7 +274,7 @@ class _RowNest(GpuNest):
             row.apart = e.op("and", e.op("<=", n, i64(LANES * row.own)), multiple(lo, n, count))
             row.rows = e.choose(row.apart, e.op("quot", row.threads, i64(LANES)), ONE)
         fits: Atom = e.op("<=", n, e.op("*", row.threads, i64(row.own)))
-        if count == 1 and self.span is not None and self.span.most is not None and self.span.most <= MOST * row.own:
+        if count == 1 and self.longest is not None and self.longest <= self.most * row.own:
             fits = TRUE
         wide = fits if count == 1 else self._wide(outer, row, [*kept, *beside, *stores], e.op("and", fits, multiple(lo, n, count)))
         if len(kept) == 1:
@@ -340,7 +351,7 @@ class _RowNest(GpuNest):
         if single != each:
             # `single` where the length is no multiple of `count`.
             warps = op("max", warps, op("*", op("min", op("mod", size, count), 1), needed(single)))
-        threads = op("*", op("max", op("min", warps, MOST // LANES), 1), LANES)
+        threads = op("*", op("max", op("min", warps, self.most // LANES), 1), LANES)
         if apart:
             # One warp is enough for a row: several rows make a block.
             threads = op("max", threads, op("*", op("max", op("-", i64(2), op("max", warps, 1)), 0), TOGETHER))
@@ -440,29 +451,36 @@ class _RowNest(GpuNest):
 
     def _in_groups(self, row: Row, fixed: Mapping[int, Atom], beside: list[Wide], stores: list[Wide]) -> None:
         """Results of single places: what is read for some of them comes before the first is computed."""
-        lo, e = self.lo, self.e
+        e = self.e
         with row.each() as t:
-            most = max(1, AHEAD // len(beside))
-            for at in range(0, row.vectors, most):
-                size = min(most, row.vectors - at)
-                here = [replace(w, own=e.memory(f"{w.tensor.name}_row")) for w in beside]
+            with e.frame("lazy") as then:
+                self._groups(row, t, fixed, beside, stores, True)
+            with e.frame("lazy") as other:
+                self._groups(row, t, fixed, beside, stores, False)
+            e.raw(form.If(row.all_inside(t), tuple(then.stmts), tuple(other.stmts)))
+
+    def _groups(self, row: Row, t: Atom, fixed: Mapping[int, Atom], beside: list[Wide], stores: list[Wide], sure: bool) -> None:
+        lo, e, most = self.lo, self.e, AHEAD if sure else max(1, AHEAD // len(beside))
+        for at in range(0, row.vectors, most):
+            size = min(most, row.vectors - at)
+            here = [replace(w, own=e.memory(f"{w.tensor.name}_row")) for w in beside]
+            for w in here:
+                e.raw(form.Alloc(w.own, w.dtype, i64(size)))
+            with row.vectors_of(t, at, size, sure) as (v, _, first, outside):
                 for w in here:
-                    e.raw(form.Alloc(w.own, w.dtype, i64(size)))
-                with row.vectors_of(t, at, size) as (v, _, first, outside):
+                    self._fetch(row, w, v, first)
+                    outside.append(form.Store(w.own, v, must(0, w.dtype.compute), w.dtype))
+            with row.vectors_of(t, at, size, sure) as (v, begin, first, _):
+                own = [replace(w, own=e.memory(f"{w.tensor.name}_own")) for w in stores]
+                for w in own:
+                    e.raw(form.Alloc(w.own, w.dtype, i64(1)))
+                with row.within(begin, first) as k:
                     for w in here:
-                        self._fetch(row, w, v, first)
-                        outside.append(form.Store(w.own, v, must(0, w.dtype.compute), w.dtype))
-                with row.vectors_of(t, at, size) as (v, begin, first, _):
-                    own = [replace(w, own=e.memory(f"{w.tensor.name}_own")) for w in stores]
-                    for w in own:
-                        e.raw(form.Alloc(w.own, w.dtype, i64(1)))
-                    with row.within(begin, first) as k:
-                        for w in here:
-                            hold(lo, w, row.read_at(w, k), v)
-                        for (_, piece), w in zip(self.jobs, own, strict=True):
-                            keep(lo, w, piece, [*fixed.values(), k], i64(0))
-                    for w in own:
-                        self._put(row, w, first)
+                        hold(lo, w, row.read_at(w, k), v)
+                    for (_, piece), w in zip(self.jobs, own, strict=True):
+                        keep(lo, w, piece, [*fixed.values(), k], i64(0))
+                for w in own:
+                    self._put(row, w, first)
 
     def _fetch(self, row: Row, w: Wide, at: Atom, first: Atom) -> None:
         """Loads what begins at a place of the row."""
