@@ -2,7 +2,8 @@
 
 // Attention on sm_90a: a warpgroup lets the copy engine bring queries, and tiles of keys and values to rings in shared memory; the others have 64 queries each,
 // multiply (wgmma) and make weights of scores in registers. While one of them makes weights, the other multiplies, and each makes the weights of a tile while
-// the values of the one before are under way. A processor plays the same by plain loops.
+// the values of the one before are under way. What is rare is not looked for meanwhile: rows of which the result may be wrong are computed again in the end. A
+// processor plays the same by plain loops.
 namespace pipelink {
 
 // A factor as it lies in memory, fastest axis first; `row` is the axis along which queries or keys lie.
@@ -67,12 +68,6 @@ template <int WIDE> PL_DEVICE void lines_copy(u32 to, int lines, const u8* map, 
 }
 PL_DEVICE void part_sync(int part, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(part), "r"(threads) : "memory"); }
 PL_DEVICE void part_arrive(int part, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(part), "r"(threads) : "memory"); }
-PL_DEVICE bool part_any(int part, int threads, bool x) {
-  u32 out;
-  asm volatile("{\n .reg .pred p, q;\n setp.ne.u32 p, %1, 0;\n bar.red.or.pred q, %2, %3, p;\n selp.u32 %0, 1, 0, q;\n}"
-               : "=r"(out) : "r"(u32(x)), "r"(part), "r"(threads) : "memory");
-  return out != 0;
-}
 
 // A product of 64 rows by N columns and 16 terms: terms of both factors lie side by side in shared memory. `MORE`: it is added to the sums.
 template <int N> struct Columns {};
@@ -128,14 +123,6 @@ template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<64>, f16, floa
 template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<64>, bf16, float* d, const u32* a, u64 b) { PL_WGMMA_64_RS("bf16"); }
 template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<128>, f16, float* d, const u32* a, u64 b) { PL_WGMMA_128_RS("f16"); }
 template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<128>, bf16, float* d, const u32* a, u64 b) { PL_WGMMA_128_RS("bf16"); }
-// Whether one of two numbers is infinite or NaN.
-PL_DEVICE u32 odd_pair(f16, u32 x) { return ((x & 0x7c007c00u) + 0x04000400u) & 0x80008000u; }
-PL_DEVICE u32 odd_pair(bf16, u32 x) { return ((x & 0x7f807f80u) + 0x00800080u) & 0x80008000u; }
-template <typename T> PL_DEVICE float half_of(u32 pair, int which) {
-  T x;
-  x.pattern = decltype(x.pattern)(which ? pair >> 16 : pair & 0xffff);
-  return float(x);
-}
 #endif
 
 template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int STAGES> struct Attend {
@@ -282,53 +269,6 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
     PL_UNROLL
     for (int n = 0; n < KEYS / 2; n++) asm volatile("" : "+f"(s[n])::"memory");
   }
-  // Values that not each query sees must not count even if they are infinite or NaN, which a weight of 0 does not keep out. Such a tile is added up one key
-  // after the other, and becomes zeros before it is multiplied.
-  PL_MEMBER void keep_out(float* sums, u32* p, const Seen& at, int step) {
-    gate_wait(v_full(v_slot), v_phase);
-    u8* const tile = shared + (values + v_slot * V_BYTES - shared_address(shared));
-    u32 odd = 0;
-#pragma unroll 4
-    for (int n = 0; n < V_BYTES / 16; n += 128) {
-      const uint4 x = reinterpret_cast<const uint4*>(tile)[n + thread() % 128];
-      odd |= odd_pair(V(), x.x) | odd_pair(V(), x.y) | odd_pair(V(), x.z) | odd_pair(V(), x.w);
-    }
-    // The vote tells the compiler that a warp stays together, so that places of matrices need no look at each thread.
-    if (!__any_sync(0xffffffffu, part_any(3 + team(), 128, odd != 0))) return;
-    const int lane = thread() % 32;
-    const i64 row = thread() / 32 * 16 + lane / 4;
-#pragma unroll 1
-    for (int n = 0; n < KEYS / 16; n++) {
-#pragma unroll 1
-      for (int c = 0; c < 16; c++) {
-        const int line = 16 * n + c, from = lane / 4 * 4 + c % 8 / 2;
-        const u32 above = c < 8 ? p[0] : p[2], below = c < 8 ? p[1] : p[3];
-        const float x0 = half_of<V>(u32(PL_SHUFFLE(above, from)), c % 2), x1 = half_of<V>(u32(PL_SHUFFLE(below, from)), c % 2);
-        const bool sees0 = visible(at, row, at.begin + i64(step) * KEYS + line), sees1 = visible(at, row + 8, at.begin + i64(step) * KEYS + line);
-        PL_UNROLL
-        for (int j = 0; j < WIDE / 8; j++) {
-          const u32 pair = *reinterpret_cast<const u32*>(tile + j / 8 * (KEYS * 128) + line * 128 + (j % 8 ^ line % 8) * 16 + lane % 4 * 4);
-          PL_UNROLL
-          for (int e = 0; e < 2; e++) {
-            const float y = half_of<V>(pair, e);
-            if (sees0) sums[4 * j + e] = fma(x0, y, sums[4 * j + e]);
-            if (sees1) sums[4 * j + 2 + e] = fma(x1, y, sums[4 * j + 2 + e]);
-          }
-        }
-      }
-      // The next four are what the loop looks at; at the end all are back.
-      const u32 first[4] = {p[0], p[1], p[2], p[3]};
-      PL_UNROLL
-      for (int i = 0; i < KEYS / 4 - 4; i++) p[i] = p[i + 4];
-      PL_UNROLL
-      for (int i = 0; i < 4; i++) p[KEYS / 4 - 4 + i] = first[i];
-    }
-    part_sync(5, THREADS);
-#pragma unroll 1
-    for (int n = 0; n < V_BYTES / 16; n += THREADS) reinterpret_cast<uint4*>(tile)[n + thread()] = make_uint4(0, 0, 0, 0);
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    part_sync(5, THREADS);
-  }
 #endif
 
   // ----------------------------------------------------------------------------------------------------------------------- softmax
@@ -359,7 +299,6 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
   }
   // As `online_row`: scores become weights; `keep` is what everything before is to be multiplied with.
   PL_MEMBER void softmax(float* s, float* top, float* total, float (&keep)[2]) {
-    float by[2], base[2], old[2];
     PL_UNROLL
     for (int r = 0; r < 2; r++) {
       float most = top[r];
@@ -367,34 +306,15 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
       for (int j = 0; j < KEYS / 8; j++) most = PL_MATH(fmaxf)(PL_MATH(fmaxf)(most, s[4 * j + 2 * r]), s[4 * j + 2 * r + 1]);
       most = PL_MATH(fmaxf)(most, float(PL_SHUFFLE(most, thread() % 32 ^ 1)));
       most = PL_MATH(fmaxf)(most, float(PL_SHUFFLE(most, thread() % 32 ^ 2)));
-      old[r] = top[r];
+      // Products with the factor are rounded in one way, so that weights fit together whatever the rounding is.
+      const float base = most == -inf() ? 0.0f : most * factor;
+      keep[r] = weight_exp2(top[r] * factor - base);
       top[r] = most;
-      by[r] = factor;
-      base[r] = most == -inf() ? 0.0f : most * factor;
-    }
-    if (!(PL_MATH(fabsf)(base[0]) < 1e7f && PL_MATH(fabsf)(base[1]) < 1e7f)) {
-      // Infinities, a NaN, or numbers so large that the rounding of a product with them is more than the weights have room for.
-      PL_UNROLL
-      for (int r = 0; r < 2; r++) {
-        const float off = top[r] == -inf() ? 0.0f : top[r];
-        PL_UNROLL
-        for (int j = 0; j < KEYS / 8; j++) {
-          PL_UNROLL
-          for (int e = 0; e < 2; e++) s[4 * j + 2 * r + e] = (s[4 * j + 2 * r + e] - off) * factor;
-        }
-        old[r] = (old[r] - off) * factor;
-        by[r] = 1.0f;
-        base[r] = 0.0f;
-      }
-    }
-    PL_UNROLL
-    for (int r = 0; r < 2; r++) {
       float sum = 0.0f;
-      keep[r] = weight_exp2(fma(old[r], by[r], -base[r]));
       PL_UNROLL
       for (int j = 0; j < KEYS / 8; j++) {
         PL_UNROLL
-        for (int e = 0; e < 2; e++) sum += s[4 * j + 2 * r + e] = weight_exp2(fma(s[4 * j + 2 * r + e], by[r], -base[r]));
+        for (int e = 0; e < 2; e++) sum += s[4 * j + 2 * r + e] = weight_exp2(fma(s[4 * j + 2 * r + e], factor, -base));
       }
       total[r] = fma(total[r], keep[r], sum);
     }
@@ -402,6 +322,75 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
   static PL_MEMBER void rescale(float* sums, const float (&keep)[2]) {
     PL_UNROLL
     for (int n = 0; n < WIDE / 2; n++) sums[n] *= keep[n / 2 % 2];
+  }
+
+  // Whether a warp has to compute its rows again, one key after the other: for scores so large that the rounding of a product with them is more than weights
+  // have room for, and for sums that may be no numbers because of values that a query does not see, which a weight of 0 does not keep out.
+  PL_MEMBER bool doubtful(const float* sums, const float* top, bool hidden) {
+    bool large = false;
+    PL_UNROLL
+    for (int r = 0; r < 2; r++) large = large || (top[r] != -inf() && !(PL_MATH(fabsf)(top[r] * factor) < 1e7f));
+    float nought = 0.0f;
+    if (hidden) {
+      PL_UNROLL
+      for (int n = 0; n < WIDE / 2; n++) nought = fma(sums[n], 0.0f, nought);
+    }
+    u32 out = large || !(nought == 0.0f);
+#if PL_SM90A
+    return __any_sync(0xffffffffu, out != 0) != 0;
+#else
+    PL_UNROLL
+    for (int with = 1; with < 32; with *= 2) out |= u32(PL_SHUFFLE(out, thread() % 32 ^ with));
+    return out != 0;
+#endif
+  }
+  // Rows of a warp by plain arithmetic.
+  PL_MEMBER void again(float* sums, float* top, float* total, const Seen& at) {
+    const int lane = thread() % 32;
+    const i64 row = thread() / 32 * 16 + lane / 4;
+    const F* const mine[2] = {line(q, at.q, row), line(q, at.q, row + 8)};
+    PL_UNROLL
+    for (int n = 0; n < WIDE / 2; n++) sums[n] = 0.0f;
+    PL_UNROLL
+    for (int r = 0; r < 2; r++) {
+      top[r] = -inf();
+      total[r] = 0.0f;
+    }
+#pragma unroll 1
+    for (i64 key = at.begin; key < at.end; key++) {
+      const F* const other = line(k, at.k, key);
+      const V* const value = line(v, at.v, key);
+      float weight[2], keep[2];
+      bool sees[2];
+      PL_UNROLL
+      for (int r = 0; r < 2; r++) {
+        float s = 0.0f;
+        sees[r] = visible(at, row + 8 * r, key) && at.q[q.row] + row + 8 * r < q.size[q.row];
+#pragma unroll 1
+        for (int t = 0; t < int(min(q.size[0], k.size[0])); t += 4) {
+          const int here = t + lane % 4;
+          if (sees[r] && here < int(min(q.size[0], k.size[0]))) s = fma(float(mine[r][here]), float(other[here]), s);
+        }
+        s += float(PL_SHUFFLE(s, lane ^ 1));
+        s += float(PL_SHUFFLE(s, lane ^ 2));
+        const float most = sees[r] ? PL_MATH(fmaxf)(top[r], s) : top[r], off = most == -inf() ? 0.0f : most;
+        keep[r] = weight_exp2((top[r] - off) * factor);
+        weight[r] = weight_exp2((s - off) * factor);
+        top[r] = most;
+        if (sees[r]) total[r] = fma(total[r], keep[r], lane % 4 == 0 ? weight[r] : 0.0f);
+        weight[r] = float(V(weight[r]));
+      }
+      PL_UNROLL
+      for (int n = 0; n < WIDE / 2; n++) {
+        const int c = n / 4 * 8 + lane % 4 * 2 + n % 2, r = n / 2 % 2;
+        if (sees[r] && c < v.size[0]) sums[n] = fma(weight[r], float(value[c]), sums[n] * keep[r]);
+      }
+    }
+  }
+  template <typename T> static PL_MEMBER const T* line(const Lines<T>& p, const i64 (&at)[5], i64 number) {
+    i64 place = number * p.step[p.row];
+    for (int i = 0; i < 5; i++) place += at[i] * p.step[i];
+    return p.at + place;
   }
 
   // Of a tile of queries each thread has rows `thread() / 32 * 16 + lane / 4` and 8 below, and of each 8 columns two.
@@ -431,7 +420,6 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
     if (partial(at, count - 1)) mask(s, at, count - 1);
     softmax(s, top, total, keep);
     round(p, s);
-    if (partial(at, count - 1)) keep_out(sums, p, at, count - 1);
     for (int step = count - 2; step >= 0; step--) {
       gate_wait(k_full(k_slot), k_phase);
       part_sync(1 + team(), THREADS);
@@ -456,7 +444,6 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
       round(p, s);
       // Most tiles have no score above all before.
       if (__any_sync(0xffffffffu, keep[0] != 1.0f || keep[1] != 1.0f)) rescale(sums, keep);
-      if (some) keep_out(sums, p, at, step);
     }
     if (leads) gate_arrive(q_empty());
     gate_wait(v_full(v_slot), v_phase);
@@ -467,6 +454,7 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
     advance(v_slot, v_phase);
     PL_UNROLL
     for (int n = 0; n < WIDE / 2; n++) settle(sums[n]);
+    if (doubtful(sums, top, partial(at, count - 1) || partial(at, 0))) again(sums, top, total, at);
 #else
     float s[KEYS / 2];
     const int lane = thread() % 32, pair = lane % 4 * 2;
@@ -498,15 +486,9 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
         }
       }
     }
+    if (doubtful(sums, top, false)) again(sums, top, total, at);
 #endif
   }
-#if !PL_SM90A
-  template <typename T> static PL_MEMBER const T* line(const Lines<T>& p, const i64 (&at)[5], i64 number) {
-    i64 place = number * p.step[p.row];
-    for (int i = 0; i < 5; i++) place += at[i] * p.step[i];
-    return p.at + place;
-  }
-#endif
 };
 
 }  // namespace pipelink
