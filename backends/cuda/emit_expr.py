@@ -142,7 +142,23 @@ class Expressions:
             return self._call(f"pl::pow_small<{str(self._is_unit(x.args[0])).lower()}>", x.args)
         if x.fn in _INFIX:
             return self._infix(x)
+        if x.fn == "max" and x.dtype is F32 and isinstance(x.args[1], Const) and x.args[1].value == 0 and self._is_plus(x.args[0]):
+            return self._expr(x.args[0])
         return self._call(f"pl::{x.fn}", x.args)
+
+    def _is_plus(self, x: Expr, depth: int = 12) -> bool:
+        """Whether a float is a NaN or a number from 0 on, and no -0: sums of roots of squares are."""
+        if isinstance(x, Ref) and x.name in self.kinds.lets:
+            x = self.kinds.lets[x.name]
+        if isinstance(x, Const):
+            return x.value > 0
+        if not isinstance(x, Op) or depth == 0:
+            return False
+        if x.fn in ("*", "fma") and x.args[0] == x.args[1]:
+            return x.fn == "*" or self._is_plus(x.args[2], depth - 1)
+        if x.fn in ("+", "*", "/", "sqrt"):
+            return all(self._is_plus(a, depth - 1) for a in x.args)
+        return False
 
     def _call(self, name: str, args: tuple[Expr, ...]) -> Text:
         return f"{name}({', '.join(map(self.text, args))})", ATOM

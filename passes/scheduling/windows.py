@@ -26,7 +26,7 @@ ROWS = 8
 WORK = 6000.0
 """Cost of what is written out for one thread at most."""
 THREADS = 128
-"""Threads of a block that slide down rows: where one is done another begins, so smaller blocks leave less of a multiprocessor without work."""
+"""Threads of a block that slide runs down rows: where one is done another begins, so smaller blocks leave less of a multiprocessor without work."""
 FIT = 4
 """So many such blocks should fit a multiprocessor. It is told so that each thread takes the registers that are its own: loads begin earlier in them."""
 KEPT = 96
@@ -83,8 +83,8 @@ def window_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, cho
         rows, many = (rows // 2, many) if rows > 1 else (1, many // 2)
     if many * rows == 1 and not channels:
         return None
-    if rows == 1:
-        return Window(across, many, -1, 1, whole)
+    if rows == 1 or many == 1:
+        return Window(across, many, down if rows > 1 else -1, rows, whole)
     kept = _kept(uses, names, {names[k]: sizes[k] or 1 for k in whole}, names[across], many, names[down])
     return Window(across, many, down, rows, whole, THREADS, FIT if kept <= KEPT else 0)
 

@@ -3,7 +3,7 @@ namespace pl = pipelink;
 using namespace pl::types;
 
 // tests/cases/edge_gamma.plir:18: compute  { %y[...] = clamp(%x[...], 0, 1) ** (1 / gamma) }
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(128, 4)
 sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, const index_t N, const index_t H,
     const index_t W) {
   const index_t v = pl::max(W, 0);
@@ -219,9 +219,10 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
         const float v_66 = pl::fma(2.0f, x_22, x_21) + x_18;
         const float x_23 = xs[2];
         const float v_70 = v_66 - (pl::fma(2.0f, x_23, x_19) + x_16);
-        xs[0] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_25, v_25, v_33 * v_33))
+        float ys[4];
+        ys[0] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_25, v_25, v_33 * v_33))
             + pl::sqrt(pl::fma(v_43, v_43, v_51 * v_51)) + pl::sqrt(pl::fma(v_62, v_62, v_70 * v_70))) * 0.33333334f,
-            0.0f), 1.0f), 0.45454544f);
+            1.0f), 0.45454544f);
         const float x_24 = xs_1[2];
         const float x_25 = xs_4[2];
         const float x_26 = xs_7[2];
@@ -239,43 +240,43 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
         const float v_109 = pl::fma(2.0f, x_10, x_14) + x_30;
         const float v_113 = v_109 - (pl::fma(2.0f, x_8, x_15) + x_28);
         float xs_2[4];
-        pl::load_many<4>(&xs_6[0], &x[i_104]);
-        const float x_32 = xs_6[0];
+        pl::load_many<4>(&xs_2[0], &x[i_104]);
+        const float x_32 = xs_2[0];
         float xs_5[4];
-        pl::load_many<4>(&xs_1[0], &x[i_106]);
-        const float x_33 = xs_1[0];
+        pl::load_many<4>(&xs_5[0], &x[i_106]);
+        const float x_33 = xs_5[0];
         float xs_8[4];
-        pl::load_many<4>(&xs_4[0], &x[i_108]);
-        const float x_34 = xs_4[0];
+        pl::load_many<4>(&xs_8[0], &x[i_108]);
+        const float x_34 = xs_8[0];
         const float v_120 = pl::fma(2.0f, x_33, x_32) + x_34;
         const float x_35 = xs_3[2];
         const float v_124 = v_120 - (pl::fma(2.0f, x_35, x_23) + x_22);
         const float v_128 = pl::fma(2.0f, x_18, x_22) + x_34;
         const float v_132 = v_128 - (pl::fma(2.0f, x_16, x_23) + x_32);
-        xs[1] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_105, v_105, v_113 * v_113))
+        ys[1] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_105, v_105, v_113 * v_113))
             + pl::sqrt(pl::fma(v_87, v_87, v_95 * v_95)) + pl::sqrt(pl::fma(v_124, v_124, v_132 * v_132)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        const float x_36 = xs_6[1];
-        const float x_37 = xs_1[1];
-        const float x_38 = xs_4[1];
+            * 0.33333334f, 1.0f), 0.45454544f);
+        const float x_36 = xs_2[1];
+        const float x_37 = xs_5[1];
+        const float x_38 = xs_8[1];
         const float v_144 = pl::fma(2.0f, x_37, x_36) + x_38 - v_19;
         const float v_148 = pl::fma(2.0f, x_26, x_2_2) + x_38;
         const float v_152 = v_148 - (pl::fma(2.0f, x_24, x_2) + x_36);
-        const float x_39 = xs_6[2];
-        const float x_40 = xs_1[2];
-        const float x_41 = xs_4[2];
+        const float x_39 = xs_2[2];
+        const float x_40 = xs_5[2];
+        const float x_41 = xs_8[2];
         const float v_159 = pl::fma(2.0f, x_40, x_39) + x_41 - v_39;
         const float v_163 = pl::fma(2.0f, x_30, x_10) + x_41;
         const float v_167 = v_163 - (pl::fma(2.0f, x_28, x_8) + x_39);
-        const float x_42 = xs_6[3];
-        const float x_43 = xs_1[3];
-        const float x_44 = xs_4[3];
+        const float x_42 = xs_2[3];
+        const float x_43 = xs_5[3];
+        const float x_44 = xs_8[3];
         const float v_175 = pl::fma(2.0f, x_43, x_42) + x_44 - v_58;
         const float v_179 = pl::fma(2.0f, x_34, x_18) + x_44;
         const float v_183 = v_179 - (pl::fma(2.0f, x_32, x_16) + x_42);
-        xs[2] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_144, v_144, v_152 * v_152))
+        ys[2] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_144, v_144, v_152 * v_152))
             + pl::sqrt(pl::fma(v_159, v_159, v_167 * v_167)) + pl::sqrt(pl::fma(v_175, v_175, v_183 * v_183)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
+            * 0.33333334f, 1.0f), 0.45454544f);
         const float x_45 = x[i_139];
         const float x_46 = x[i_141];
         const float x_47 = x[i_143];
@@ -294,74 +295,74 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
         const float v_228 = pl::fma(2.0f, x_52, x_51) + x_53 - v_120;
         const float v_232 = pl::fma(2.0f, x_44, x_34) + x_53;
         const float v_236 = v_232 - (pl::fma(2.0f, x_42, x_32) + x_51);
-        xs[3] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_197, v_197, v_205 * v_205))
+        ys[3] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_197, v_197, v_205 * v_205))
             + pl::sqrt(pl::fma(v_212, v_212, v_220 * v_220)) + pl::sqrt(pl::fma(v_228, v_228, v_236 * v_236)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        pl::store_many<4>(&y[i_85], &xs[0]);
+            * 0.33333334f, 1.0f), 0.45454544f);
+        pl::store_many<4>(&y[i_85], &ys[0]);
         float xs_9[4];
-        pl::load_many<4>(&xs[0], &x[i_166]);
-        const float x_54 = xs[3];
+        pl::load_many<4>(&xs_9[0], &x[i_166]);
+        const float x_54 = xs_9[3];
         const float v_246 = pl::fma(2.0f, x_2_2, x_1) + x_54;
         const float x_55 = x[i_169];
         const float v_250 = v_246 - (pl::fma(2.0f, x_5, x_4) + x_55);
-        const float x_56 = xs[0];
+        const float x_56 = xs_9[0];
         const float v_254 = pl::fma(2.0f, x_56, x_55) + x_54;
         const float v_257 = v_254 - (pl::fma(2.0f, x_27, x_4) + x_1);
         float xs_10[4];
-        pl::load_many<4>(&xs_3[0], &x[i_171]);
-        const float x_57 = xs_3[0];
+        pl::load_many<4>(&xs_10[0], &x[i_171]);
+        const float x_57 = xs_10[0];
         const float v_262 = pl::fma(2.0f, x_10, x_9) + x_57;
         const float x_58 = x[i_173];
         const float v_266 = v_262 - (pl::fma(2.0f, x_13, x_12) + x_58);
-        const float x_59 = xs[1];
+        const float x_59 = xs_9[1];
         const float v_270 = pl::fma(2.0f, x_59, x_58) + x_57;
         const float v_273 = v_270 - (pl::fma(2.0f, x_31, x_12) + x_9);
-        const float x_60 = xs_3[1];
+        const float x_60 = xs_10[1];
         const float v_279 = pl::fma(2.0f, x_18, x_17) + x_60;
         const float x_61 = x[i_179];
         const float v_283 = v_279 - (pl::fma(2.0f, x_21, x_20) + x_61);
-        const float x_62 = xs[2];
+        const float x_62 = xs_9[2];
         const float v_287 = pl::fma(2.0f, x_62, x_61) + x_60;
         const float v_290 = v_287 - (pl::fma(2.0f, x_35, x_20) + x_17);
         float ys_1[4];
-        xs[0] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_250, v_250, v_257 * v_257))
+        ys_1[0] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_250, v_250, v_257 * v_257))
             + pl::sqrt(pl::fma(v_266, v_266, v_273 * v_273)) + pl::sqrt(pl::fma(v_283, v_283, v_290 * v_290)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        const float x_63 = xs_3[2];
+            * 0.33333334f, 1.0f), 0.45454544f);
+        const float x_63 = xs_10[2];
         const float v_301 = pl::fma(2.0f, x_26, x_25) + x_63;
         const float v_304 = v_301 - (pl::fma(2.0f, x_6, x_27) + x_56);
         const float v_308 = pl::fma(2.0f, x_54, x_56) + x_63;
         const float v_311 = v_308 - (pl::fma(2.0f, x_1, x_27) + x_25);
-        const float x_64 = xs_3[3];
+        const float x_64 = xs_10[3];
         const float v_316 = pl::fma(2.0f, x_30, x_29) + x_64;
         const float v_319 = v_316 - (pl::fma(2.0f, x_14, x_31) + x_59);
         const float v_323 = pl::fma(2.0f, x_57, x_59) + x_64;
         const float v_326 = v_323 - (pl::fma(2.0f, x_9, x_31) + x_29);
         float xs_11[4];
-        pl::load_many<4>(&xs_3[0], &x[i_191]);
-        const float x_65 = xs_3[0];
+        pl::load_many<4>(&xs_11[0], &x[i_191]);
+        const float x_65 = xs_11[0];
         const float v_332 = pl::fma(2.0f, x_34, x_33) + x_65;
         const float v_335 = v_332 - (pl::fma(2.0f, x_22, x_35) + x_62);
         const float v_339 = pl::fma(2.0f, x_60, x_62) + x_65;
         const float v_342 = v_339 - (pl::fma(2.0f, x_17, x_35) + x_33);
-        xs[1] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_304, v_304, v_311 * v_311))
+        ys_1[1] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_304, v_304, v_311 * v_311))
             + pl::sqrt(pl::fma(v_319, v_319, v_326 * v_326)) + pl::sqrt(pl::fma(v_335, v_335, v_342 * v_342)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        const float x_66 = xs_3[1];
+            * 0.33333334f, 1.0f), 0.45454544f);
+        const float x_66 = xs_11[1];
         const float v_353 = pl::fma(2.0f, x_38, x_37) + x_66 - v_246;
         const float v_357 = pl::fma(2.0f, x_63, x_54) + x_66;
         const float v_360 = v_357 - (pl::fma(2.0f, x_25, x_1) + x_37);
-        const float x_67 = xs_3[2];
+        const float x_67 = xs_11[2];
         const float v_366 = pl::fma(2.0f, x_41, x_40) + x_67 - v_262;
         const float v_370 = pl::fma(2.0f, x_64, x_57) + x_67;
         const float v_373 = v_370 - (pl::fma(2.0f, x_29, x_9) + x_40);
-        const float x_68 = xs_3[3];
+        const float x_68 = xs_11[3];
         const float v_380 = pl::fma(2.0f, x_44, x_43) + x_68 - v_279;
         const float v_384 = pl::fma(2.0f, x_65, x_60) + x_68;
         const float v_387 = v_384 - (pl::fma(2.0f, x_33, x_17) + x_43);
-        xs[2] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_353, v_353, v_360 * v_360))
+        ys_1[2] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_353, v_353, v_360 * v_360))
             + pl::sqrt(pl::fma(v_366, v_366, v_373 * v_373)) + pl::sqrt(pl::fma(v_380, v_380, v_387 * v_387)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
+            * 0.33333334f, 1.0f), 0.45454544f);
         const float x_69 = x[i_203];
         const float v_399 = pl::fma(2.0f, x_47, x_46) + x_69 - v_301;
         const float v_403 = pl::fma(2.0f, x_66, x_63) + x_69;
@@ -374,74 +375,74 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
         const float v_428 = pl::fma(2.0f, x_53, x_52) + x_71 - v_332;
         const float v_432 = pl::fma(2.0f, x_68, x_65) + x_71;
         const float v_435 = v_432 - (pl::fma(2.0f, x_43, x_33) + x_52);
-        xs[3] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_399, v_399, v_406 * v_406))
+        ys_1[3] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_399, v_399, v_406 * v_406))
             + pl::sqrt(pl::fma(v_413, v_413, v_420 * v_420)) + pl::sqrt(pl::fma(v_428, v_428, v_435 * v_435)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        pl::store_many<4>(&y[i_185], &xs[0]);
+            * 0.33333334f, 1.0f), 0.45454544f);
+        pl::store_many<4>(&y[i_185], &ys_1[0]);
         float xs_12[4];
-        pl::load_many<4>(&xs[0], &x[i_216]);
-        const float x_72 = xs[3];
+        pl::load_many<4>(&xs_12[0], &x[i_216]);
+        const float x_72 = xs_12[3];
         const float v_445 = pl::fma(2.0f, x_54, x_2_2) + x_72;
         const float x_73 = x[i_219];
         const float v_449 = v_445 - (pl::fma(2.0f, x_55, x_5) + x_73);
-        const float x_74 = xs[0];
+        const float x_74 = xs_12[0];
         const float v_453 = pl::fma(2.0f, x_74, x_73) + x_72;
         const float v_454 = v_453 - v_29;
         float xs_13[4];
-        pl::load_many<4>(&xs_3[0], &x[i_221]);
-        const float x_75 = xs_3[0];
+        pl::load_many<4>(&xs_13[0], &x[i_221]);
+        const float x_75 = xs_13[0];
         const float v_459 = pl::fma(2.0f, x_57, x_10) + x_75;
         const float x_76 = x[i_223];
         const float v_463 = v_459 - (pl::fma(2.0f, x_58, x_13) + x_76);
-        const float x_77 = xs[1];
+        const float x_77 = xs_12[1];
         const float v_467 = pl::fma(2.0f, x_77, x_76) + x_75;
         const float v_468 = v_467 - v_47;
-        const float x_78 = xs_3[1];
+        const float x_78 = xs_13[1];
         const float v_474 = pl::fma(2.0f, x_60, x_18) + x_78;
         const float x_79 = x[i_229];
         const float v_478 = v_474 - (pl::fma(2.0f, x_61, x_21) + x_79);
-        const float x_80 = xs[2];
+        const float x_80 = xs_12[2];
         const float v_482 = pl::fma(2.0f, x_80, x_79) + x_78;
         const float v_483 = v_482 - v_66;
         float ys_2[4];
-        xs[0] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_449, v_449, v_454 * v_454))
+        ys_2[0] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_449, v_449, v_454 * v_454))
             + pl::sqrt(pl::fma(v_463, v_463, v_468 * v_468)) + pl::sqrt(pl::fma(v_478, v_478, v_483 * v_483)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        const float x_81 = xs_3[2];
+            * 0.33333334f, 1.0f), 0.45454544f);
+        const float x_81 = xs_13[2];
         const float v_493 = pl::fma(2.0f, x_63, x_26) + x_81;
         const float v_496 = v_493 - (pl::fma(2.0f, x_56, x_6) + x_74);
         const float v_500 = pl::fma(2.0f, x_72, x_74) + x_81;
         const float v_501 = v_500 - v_91;
-        const float x_82 = xs_3[3];
+        const float x_82 = xs_13[3];
         const float v_506 = pl::fma(2.0f, x_64, x_30) + x_82;
         const float v_509 = v_506 - (pl::fma(2.0f, x_59, x_14) + x_77);
         const float v_513 = pl::fma(2.0f, x_75, x_77) + x_82;
         const float v_514 = v_513 - v_109;
         float xs_14[4];
-        pl::load_many<4>(&xs_3[0], &x[i_241]);
-        const float x_83 = xs_3[0];
+        pl::load_many<4>(&xs_14[0], &x[i_241]);
+        const float x_83 = xs_14[0];
         const float v_520 = pl::fma(2.0f, x_65, x_34) + x_83;
         const float v_523 = v_520 - (pl::fma(2.0f, x_62, x_22) + x_80);
         const float v_527 = pl::fma(2.0f, x_78, x_80) + x_83;
         const float v_528 = v_527 - v_128;
-        xs[1] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_496, v_496, v_501 * v_501))
+        ys_2[1] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_496, v_496, v_501 * v_501))
             + pl::sqrt(pl::fma(v_509, v_509, v_514 * v_514)) + pl::sqrt(pl::fma(v_523, v_523, v_528 * v_528)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        const float x_84 = xs_3[1];
+            * 0.33333334f, 1.0f), 0.45454544f);
+        const float x_84 = xs_14[1];
         const float v_539 = pl::fma(2.0f, x_66, x_38) + x_84 - v_445;
         const float v_543 = pl::fma(2.0f, x_81, x_72) + x_84;
         const float v_544 = v_543 - v_148;
-        const float x_85 = xs_3[2];
+        const float x_85 = xs_14[2];
         const float v_550 = pl::fma(2.0f, x_67, x_41) + x_85 - v_459;
         const float v_554 = pl::fma(2.0f, x_82, x_75) + x_85;
         const float v_555 = v_554 - v_163;
-        const float x_86 = xs_3[3];
+        const float x_86 = xs_14[3];
         const float v_562 = pl::fma(2.0f, x_68, x_44) + x_86 - v_474;
         const float v_566 = pl::fma(2.0f, x_83, x_78) + x_86;
         const float v_567 = v_566 - v_179;
-        xs[2] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_539, v_539, v_544 * v_544))
+        ys_2[2] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_539, v_539, v_544 * v_544))
             + pl::sqrt(pl::fma(v_550, v_550, v_555 * v_555)) + pl::sqrt(pl::fma(v_562, v_562, v_567 * v_567)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
+            * 0.33333334f, 1.0f), 0.45454544f);
         const float x_87 = x[i_253];
         const float v_579 = pl::fma(2.0f, x_69, x_47) + x_87 - v_493;
         const float v_583 = pl::fma(2.0f, x_84, x_81) + x_87;
@@ -454,74 +455,74 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
         const float v_604 = pl::fma(2.0f, x_71, x_53) + x_89 - v_520;
         const float v_608 = pl::fma(2.0f, x_86, x_83) + x_89;
         const float v_609 = v_608 - v_232;
-        xs[3] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_579, v_579, v_584 * v_584))
+        ys_2[3] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_579, v_579, v_584 * v_584))
             + pl::sqrt(pl::fma(v_591, v_591, v_596 * v_596)) + pl::sqrt(pl::fma(v_604, v_604, v_609 * v_609)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        pl::store_many<4>(&y[i_235], &xs[0]);
+            * 0.33333334f, 1.0f), 0.45454544f);
+        pl::store_many<4>(&y[i_235], &ys_2[0]);
         float xs_15[4];
-        pl::load_many<4>(&xs[0], &x[i_266]);
-        const float x_90 = xs[3];
+        pl::load_many<4>(&xs_15[0], &x[i_266]);
+        const float x_90 = xs_15[3];
         const float v_619 = pl::fma(2.0f, x_72, x_54) + x_90;
         const float x_91 = x[i_269];
         const float v_623 = v_619 - (pl::fma(2.0f, x_73, x_55) + x_91);
-        const float x_92 = xs[0];
+        const float x_92 = xs_15[0];
         const float v_627 = pl::fma(2.0f, x_92, x_91) + x_90;
         const float v_628 = v_627 - v_254;
         float xs_16[4];
-        pl::load_many<4>(&xs_3[0], &x[i_271]);
-        const float x_93 = xs_3[0];
+        pl::load_many<4>(&xs_16[0], &x[i_271]);
+        const float x_93 = xs_16[0];
         const float v_633 = pl::fma(2.0f, x_75, x_57) + x_93;
         const float x_94 = x[i_273];
         const float v_637 = v_633 - (pl::fma(2.0f, x_76, x_58) + x_94);
-        const float x_95 = xs[1];
+        const float x_95 = xs_15[1];
         const float v_641 = pl::fma(2.0f, x_95, x_94) + x_93;
         const float v_642 = v_641 - v_270;
-        const float x_96 = xs_3[1];
+        const float x_96 = xs_16[1];
         const float v_648 = pl::fma(2.0f, x_78, x_60) + x_96;
         const float x_97 = x[i_279];
         const float v_652 = v_648 - (pl::fma(2.0f, x_79, x_61) + x_97);
-        const float x_98 = xs[2];
+        const float x_98 = xs_15[2];
         const float v_656 = pl::fma(2.0f, x_98, x_97) + x_96;
         const float v_657 = v_656 - v_287;
         float ys_3[4];
-        xs[0] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_623, v_623, v_628 * v_628))
+        ys_3[0] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_623, v_623, v_628 * v_628))
             + pl::sqrt(pl::fma(v_637, v_637, v_642 * v_642)) + pl::sqrt(pl::fma(v_652, v_652, v_657 * v_657)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        const float x_99 = xs_3[2];
+            * 0.33333334f, 1.0f), 0.45454544f);
+        const float x_99 = xs_16[2];
         const float v_667 = pl::fma(2.0f, x_81, x_63) + x_99;
         const float v_670 = v_667 - (pl::fma(2.0f, x_74, x_56) + x_92);
         const float v_674 = pl::fma(2.0f, x_90, x_92) + x_99;
         const float v_675 = v_674 - v_308;
-        const float x_100 = xs_3[3];
+        const float x_100 = xs_16[3];
         const float v_680 = pl::fma(2.0f, x_82, x_64) + x_100;
         const float v_683 = v_680 - (pl::fma(2.0f, x_77, x_59) + x_95);
         const float v_687 = pl::fma(2.0f, x_93, x_95) + x_100;
         const float v_688 = v_687 - v_323;
         float xs_17[4];
-        pl::load_many<4>(&xs_3[0], &x[i_290]);
-        const float x_101 = xs_3[0];
+        pl::load_many<4>(&xs_17[0], &x[i_290]);
+        const float x_101 = xs_17[0];
         const float v_694 = pl::fma(2.0f, x_83, x_65) + x_101;
         const float v_697 = v_694 - (pl::fma(2.0f, x_80, x_62) + x_98);
         const float v_701 = pl::fma(2.0f, x_96, x_98) + x_101;
         const float v_702 = v_701 - v_339;
-        xs[1] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_670, v_670, v_675 * v_675))
+        ys_3[1] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_670, v_670, v_675 * v_675))
             + pl::sqrt(pl::fma(v_683, v_683, v_688 * v_688)) + pl::sqrt(pl::fma(v_697, v_697, v_702 * v_702)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        const float x_102 = xs_3[1];
+            * 0.33333334f, 1.0f), 0.45454544f);
+        const float x_102 = xs_17[1];
         const float v_713 = pl::fma(2.0f, x_84, x_66) + x_102 - v_619;
         const float v_717 = pl::fma(2.0f, x_99, x_90) + x_102;
         const float v_718 = v_717 - v_357;
-        const float x_103 = xs_3[2];
+        const float x_103 = xs_17[2];
         const float v_724 = pl::fma(2.0f, x_85, x_67) + x_103 - v_633;
         const float v_728 = pl::fma(2.0f, x_100, x_93) + x_103;
         const float v_729 = v_728 - v_370;
-        const float x_104 = xs_3[3];
+        const float x_104 = xs_17[3];
         const float v_736 = pl::fma(2.0f, x_86, x_68) + x_104 - v_648;
         const float v_740 = pl::fma(2.0f, x_101, x_96) + x_104;
         const float v_741 = v_740 - v_384;
-        xs[2] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_713, v_713, v_718 * v_718))
+        ys_3[2] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_713, v_713, v_718 * v_718))
             + pl::sqrt(pl::fma(v_724, v_724, v_729 * v_729)) + pl::sqrt(pl::fma(v_736, v_736, v_741 * v_741)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
+            * 0.33333334f, 1.0f), 0.45454544f);
         const float x_105 = x[i_302];
         const float v_753 = pl::fma(2.0f, x_87, x_69) + x_105 - v_667;
         const float v_757 = pl::fma(2.0f, x_102, x_99) + x_105;
@@ -534,74 +535,74 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
         const float v_778 = pl::fma(2.0f, x_89, x_71) + x_107 - v_694;
         const float v_782 = pl::fma(2.0f, x_104, x_101) + x_107;
         const float v_783 = v_782 - v_432;
-        xs[3] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_753, v_753, v_758 * v_758))
+        ys_3[3] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_753, v_753, v_758 * v_758))
             + pl::sqrt(pl::fma(v_765, v_765, v_770 * v_770)) + pl::sqrt(pl::fma(v_778, v_778, v_783 * v_783)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        pl::store_many<4>(&y[i_284], &xs[0]);
+            * 0.33333334f, 1.0f), 0.45454544f);
+        pl::store_many<4>(&y[i_284], &ys_3[0]);
         float xs_18[4];
-        pl::load_many<4>(&xs[0], &x[i_315]);
-        const float x_108 = xs[3];
+        pl::load_many<4>(&xs_18[0], &x[i_315]);
+        const float x_108 = xs_18[3];
         const float v_793 = pl::fma(2.0f, x_90, x_72) + x_108;
         const float x_109 = x[i_318];
         const float v_797 = v_793 - (pl::fma(2.0f, x_91, x_73) + x_109);
-        const float x_110 = xs[0];
+        const float x_110 = xs_18[0];
         const float v_801 = pl::fma(2.0f, x_110, x_109) + x_108;
         const float v_802 = v_801 - v_453;
         float xs_19[4];
-        pl::load_many<4>(&xs_3[0], &x[i_320]);
-        const float x_111 = xs_3[0];
+        pl::load_many<4>(&xs_19[0], &x[i_320]);
+        const float x_111 = xs_19[0];
         const float v_807 = pl::fma(2.0f, x_93, x_75) + x_111;
         const float x_112 = x[i_322];
         const float v_811 = v_807 - (pl::fma(2.0f, x_94, x_76) + x_112);
-        const float x_113 = xs[1];
+        const float x_113 = xs_18[1];
         const float v_815 = pl::fma(2.0f, x_113, x_112) + x_111;
         const float v_816 = v_815 - v_467;
-        const float x_114 = xs_3[1];
+        const float x_114 = xs_19[1];
         const float v_822 = pl::fma(2.0f, x_96, x_78) + x_114;
         const float x_115 = x[i_328];
         const float v_826 = v_822 - (pl::fma(2.0f, x_97, x_79) + x_115);
-        const float x_116 = xs[2];
+        const float x_116 = xs_18[2];
         const float v_830 = pl::fma(2.0f, x_116, x_115) + x_114;
         const float v_831 = v_830 - v_482;
         float ys_4[4];
-        xs[0] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_797, v_797, v_802 * v_802))
+        ys_4[0] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_797, v_797, v_802 * v_802))
             + pl::sqrt(pl::fma(v_811, v_811, v_816 * v_816)) + pl::sqrt(pl::fma(v_826, v_826, v_831 * v_831)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        const float x_117 = xs_3[2];
+            * 0.33333334f, 1.0f), 0.45454544f);
+        const float x_117 = xs_19[2];
         const float v_841 = pl::fma(2.0f, x_99, x_81) + x_117;
         const float v_844 = v_841 - (pl::fma(2.0f, x_92, x_74) + x_110);
         const float v_848 = pl::fma(2.0f, x_108, x_110) + x_117;
         const float v_849 = v_848 - v_500;
-        const float x_118 = xs_3[3];
+        const float x_118 = xs_19[3];
         const float v_854 = pl::fma(2.0f, x_100, x_82) + x_118;
         const float v_857 = v_854 - (pl::fma(2.0f, x_95, x_77) + x_113);
         const float v_861 = pl::fma(2.0f, x_111, x_113) + x_118;
         const float v_862 = v_861 - v_513;
         float xs_20[4];
-        pl::load_many<4>(&xs_3[0], &x[i_340]);
-        const float x_119 = xs_3[0];
+        pl::load_many<4>(&xs_20[0], &x[i_340]);
+        const float x_119 = xs_20[0];
         const float v_868 = pl::fma(2.0f, x_101, x_83) + x_119;
         const float v_871 = v_868 - (pl::fma(2.0f, x_98, x_80) + x_116);
         const float v_875 = pl::fma(2.0f, x_114, x_116) + x_119;
         const float v_876 = v_875 - v_527;
-        xs[1] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_844, v_844, v_849 * v_849))
+        ys_4[1] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_844, v_844, v_849 * v_849))
             + pl::sqrt(pl::fma(v_857, v_857, v_862 * v_862)) + pl::sqrt(pl::fma(v_871, v_871, v_876 * v_876)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        const float x_120 = xs_3[1];
+            * 0.33333334f, 1.0f), 0.45454544f);
+        const float x_120 = xs_20[1];
         const float v_887 = pl::fma(2.0f, x_102, x_84) + x_120 - v_793;
         const float v_891 = pl::fma(2.0f, x_117, x_108) + x_120;
         const float v_892 = v_891 - v_543;
-        const float x_121 = xs_3[2];
+        const float x_121 = xs_20[2];
         const float v_898 = pl::fma(2.0f, x_103, x_85) + x_121 - v_807;
         const float v_902 = pl::fma(2.0f, x_118, x_111) + x_121;
         const float v_903 = v_902 - v_554;
-        const float x_122 = xs_3[3];
+        const float x_122 = xs_20[3];
         const float v_910 = pl::fma(2.0f, x_104, x_86) + x_122 - v_822;
         const float v_914 = pl::fma(2.0f, x_119, x_114) + x_122;
         const float v_915 = v_914 - v_566;
-        xs[2] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_887, v_887, v_892 * v_892))
+        ys_4[2] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_887, v_887, v_892 * v_892))
             + pl::sqrt(pl::fma(v_898, v_898, v_903 * v_903)) + pl::sqrt(pl::fma(v_910, v_910, v_915 * v_915)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
+            * 0.33333334f, 1.0f), 0.45454544f);
         const float x_123 = x[i_352];
         const float v_927 = pl::fma(2.0f, x_105, x_87) + x_123 - v_841;
         const float v_931 = pl::fma(2.0f, x_120, x_117) + x_123;
@@ -614,74 +615,74 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
         const float v_952 = pl::fma(2.0f, x_107, x_89) + x_125 - v_868;
         const float v_956 = pl::fma(2.0f, x_122, x_119) + x_125;
         const float v_957 = v_956 - v_608;
-        xs[3] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_927, v_927, v_932 * v_932))
+        ys_4[3] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_927, v_927, v_932 * v_932))
             + pl::sqrt(pl::fma(v_939, v_939, v_944 * v_944)) + pl::sqrt(pl::fma(v_952, v_952, v_957 * v_957)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        pl::store_many<4>(&y[i_334], &xs[0]);
+            * 0.33333334f, 1.0f), 0.45454544f);
+        pl::store_many<4>(&y[i_334], &ys_4[0]);
         float xs_21[4];
-        pl::load_many<4>(&xs[0], &x[i_365]);
-        const float x_126 = xs[3];
+        pl::load_many<4>(&xs_21[0], &x[i_365]);
+        const float x_126 = xs_21[3];
         const float v_967 = pl::fma(2.0f, x_108, x_90) + x_126;
         const float x_127 = x[i_368];
         const float v_971 = v_967 - (pl::fma(2.0f, x_109, x_91) + x_127);
-        const float x_128 = xs[0];
+        const float x_128 = xs_21[0];
         const float v_975 = pl::fma(2.0f, x_128, x_127) + x_126;
         const float v_976 = v_975 - v_627;
         float xs_22[4];
-        pl::load_many<4>(&xs_3[0], &x[i_370]);
-        const float x_129 = xs_3[0];
+        pl::load_many<4>(&xs_22[0], &x[i_370]);
+        const float x_129 = xs_22[0];
         const float v_981 = pl::fma(2.0f, x_111, x_93) + x_129;
         const float x_130 = x[i_372];
         const float v_985 = v_981 - (pl::fma(2.0f, x_112, x_94) + x_130);
-        const float x_131 = xs[1];
+        const float x_131 = xs_21[1];
         const float v_989 = pl::fma(2.0f, x_131, x_130) + x_129;
         const float v_990 = v_989 - v_641;
-        const float x_132 = xs_3[1];
+        const float x_132 = xs_22[1];
         const float v_996 = pl::fma(2.0f, x_114, x_96) + x_132;
         const float x_133 = x[i_378];
         const float v_1000 = v_996 - (pl::fma(2.0f, x_115, x_97) + x_133);
-        const float x_134 = xs[2];
+        const float x_134 = xs_21[2];
         const float v_1004 = pl::fma(2.0f, x_134, x_133) + x_132;
         const float v_1005 = v_1004 - v_656;
         float ys_5[4];
-        xs[0] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1000, v_1000, v_1005 * v_1005))
+        ys_5[0] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1000, v_1000, v_1005 * v_1005))
             + (pl::sqrt(pl::fma(v_971, v_971, v_976 * v_976)) + pl::sqrt(pl::fma(v_985, v_985, v_990 * v_990))))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        const float x_135 = xs_3[2];
+            * 0.33333334f, 1.0f), 0.45454544f);
+        const float x_135 = xs_22[2];
         const float v_1015 = pl::fma(2.0f, x_117, x_99) + x_135;
         const float v_1018 = v_1015 - (pl::fma(2.0f, x_110, x_92) + x_128);
         const float v_1022 = pl::fma(2.0f, x_126, x_128) + x_135;
         const float v_1023 = v_1022 - v_674;
-        const float x_136 = xs_3[3];
+        const float x_136 = xs_22[3];
         const float v_1028 = pl::fma(2.0f, x_118, x_100) + x_136;
         const float v_1031 = v_1028 - (pl::fma(2.0f, x_113, x_95) + x_131);
         const float v_1035 = pl::fma(2.0f, x_129, x_131) + x_136;
         const float v_1036 = v_1035 - v_687;
         float xs_23[4];
-        pl::load_many<4>(&xs_3[0], &x[i_390]);
-        const float x_137 = xs_3[0];
+        pl::load_many<4>(&xs_23[0], &x[i_390]);
+        const float x_137 = xs_23[0];
         const float v_1042 = pl::fma(2.0f, x_119, x_101) + x_137;
         const float v_1045 = v_1042 - (pl::fma(2.0f, x_116, x_98) + x_134);
         const float v_1049 = pl::fma(2.0f, x_132, x_134) + x_137;
         const float v_1050 = v_1049 - v_701;
-        xs[1] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1018, v_1018, v_1023 * v_1023))
+        ys_5[1] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1018, v_1018, v_1023 * v_1023))
             + pl::sqrt(pl::fma(v_1031, v_1031, v_1036 * v_1036)) + pl::sqrt(pl::fma(v_1045, v_1045, v_1050 * v_1050)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        const float x_138 = xs_3[1];
+            * 0.33333334f, 1.0f), 0.45454544f);
+        const float x_138 = xs_23[1];
         const float v_1061 = pl::fma(2.0f, x_120, x_102) + x_138 - v_967;
         const float v_1065 = pl::fma(2.0f, x_135, x_126) + x_138;
         const float v_1066 = v_1065 - v_717;
-        const float x_139 = xs_3[2];
+        const float x_139 = xs_23[2];
         const float v_1072 = pl::fma(2.0f, x_121, x_103) + x_139 - v_981;
         const float v_1076 = pl::fma(2.0f, x_136, x_129) + x_139;
         const float v_1077 = v_1076 - v_728;
-        const float x_140 = xs_3[3];
+        const float x_140 = xs_23[3];
         const float v_1084 = pl::fma(2.0f, x_122, x_104) + x_140 - v_996;
         const float v_1088 = pl::fma(2.0f, x_137, x_132) + x_140;
         const float v_1089 = v_1088 - v_740;
-        xs[2] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1061, v_1061, v_1066 * v_1066))
+        ys_5[2] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1061, v_1061, v_1066 * v_1066))
             + pl::sqrt(pl::fma(v_1072, v_1072, v_1077 * v_1077)) + pl::sqrt(pl::fma(v_1084, v_1084, v_1089 * v_1089)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
+            * 0.33333334f, 1.0f), 0.45454544f);
         const float x_141 = x[i_402];
         const float v_1101 = pl::fma(2.0f, x_123, x_105) + x_141 - v_1015;
         const float v_1105 = pl::fma(2.0f, x_138, x_135) + x_141;
@@ -694,65 +695,65 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
         const float v_1126 = pl::fma(2.0f, x_125, x_107) + x_143 - v_1042;
         const float v_1130 = pl::fma(2.0f, x_140, x_137) + x_143;
         const float v_1131 = v_1130 - v_782;
-        xs[3] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1101, v_1101, v_1106 * v_1106))
+        ys_5[3] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1101, v_1101, v_1106 * v_1106))
             + pl::sqrt(pl::fma(v_1113, v_1113, v_1118 * v_1118)) + pl::sqrt(pl::fma(v_1126, v_1126, v_1131 * v_1131)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        pl::store_many<4>(&y[i_384], &xs[0]);
+            * 0.33333334f, 1.0f), 0.45454544f);
+        pl::store_many<4>(&y[i_384], &ys_5[0]);
         float xs_24[4];
-        pl::load_many<4>(&xs[0], &x[i_415]);
-        const float x_144 = xs[3];
+        pl::load_many<4>(&xs_24[0], &x[i_415]);
+        const float x_144 = xs_24[3];
         const float v_1141 = pl::fma(2.0f, x_126, x_108) + x_144;
         const float x_145 = x[i_418];
         const float v_1145 = v_1141 - (pl::fma(2.0f, x_127, x_109) + x_145);
-        const float x_146 = xs[0];
+        const float x_146 = xs_24[0];
         const float v_1150 = pl::fma(2.0f, x_146, x_145) + x_144 - v_801;
         float xs_25[4];
-        pl::load_many<4>(&xs_3[0], &x[i_420]);
-        const float x_147 = xs_3[0];
+        pl::load_many<4>(&xs_25[0], &x[i_420]);
+        const float x_147 = xs_25[0];
         const float v_1155 = pl::fma(2.0f, x_129, x_111) + x_147;
         const float x_148 = x[i_422];
         const float v_1159 = v_1155 - (pl::fma(2.0f, x_130, x_112) + x_148);
-        const float x_149 = xs[1];
+        const float x_149 = xs_24[1];
         const float v_1164 = pl::fma(2.0f, x_149, x_148) + x_147 - v_815;
-        const float x_150 = xs_3[1];
+        const float x_150 = xs_25[1];
         const float v_1170 = pl::fma(2.0f, x_132, x_114) + x_150;
         const float x_151 = x[i_428];
         const float v_1174 = v_1170 - (pl::fma(2.0f, x_133, x_115) + x_151);
-        const float x_152 = xs[2];
+        const float x_152 = xs_24[2];
         const float v_1179 = pl::fma(2.0f, x_152, x_151) + x_150 - v_830;
         float ys_6[4];
-        xs[0] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1145, v_1145, v_1150 * v_1150))
+        ys_6[0] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1145, v_1145, v_1150 * v_1150))
             + pl::sqrt(pl::fma(v_1159, v_1159, v_1164 * v_1164)) + pl::sqrt(pl::fma(v_1174, v_1174, v_1179 * v_1179)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        const float x_153 = xs_3[2];
+            * 0.33333334f, 1.0f), 0.45454544f);
+        const float x_153 = xs_25[2];
         const float v_1189 = pl::fma(2.0f, x_135, x_117) + x_153;
         const float v_1192 = v_1189 - (pl::fma(2.0f, x_128, x_110) + x_146);
         const float v_1197 = pl::fma(2.0f, x_144, x_146) + x_153 - v_848;
-        const float x_154 = xs_3[3];
+        const float x_154 = xs_25[3];
         const float v_1202 = pl::fma(2.0f, x_136, x_118) + x_154;
         const float v_1205 = v_1202 - (pl::fma(2.0f, x_131, x_113) + x_149);
         const float v_1210 = pl::fma(2.0f, x_147, x_149) + x_154 - v_861;
         float xs_26[4];
-        pl::load_many<4>(&xs_3[0], &x[i_439]);
-        const float x_155 = xs_3[0];
+        pl::load_many<4>(&xs_26[0], &x[i_439]);
+        const float x_155 = xs_26[0];
         const float v_1216 = pl::fma(2.0f, x_137, x_119) + x_155;
         const float v_1219 = v_1216 - (pl::fma(2.0f, x_134, x_116) + x_152);
         const float v_1224 = pl::fma(2.0f, x_150, x_152) + x_155 - v_875;
-        xs[1] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1192, v_1192, v_1197 * v_1197))
+        ys_6[1] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1192, v_1192, v_1197 * v_1197))
             + pl::sqrt(pl::fma(v_1205, v_1205, v_1210 * v_1210)) + pl::sqrt(pl::fma(v_1219, v_1219, v_1224 * v_1224)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        const float x_156 = xs_3[1];
+            * 0.33333334f, 1.0f), 0.45454544f);
+        const float x_156 = xs_26[1];
         const float v_1235 = pl::fma(2.0f, x_138, x_120) + x_156 - v_1141;
         const float v_1240 = pl::fma(2.0f, x_153, x_144) + x_156 - v_891;
-        const float x_157 = xs_3[2];
+        const float x_157 = xs_26[2];
         const float v_1246 = pl::fma(2.0f, x_139, x_121) + x_157 - v_1155;
         const float v_1251 = pl::fma(2.0f, x_154, x_147) + x_157 - v_902;
-        const float x_158 = xs_3[3];
+        const float x_158 = xs_26[3];
         const float v_1258 = pl::fma(2.0f, x_140, x_122) + x_158 - v_1170;
         const float v_1263 = pl::fma(2.0f, x_155, x_150) + x_158 - v_914;
-        xs[2] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1235, v_1235, v_1240 * v_1240))
+        ys_6[2] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1235, v_1235, v_1240 * v_1240))
             + pl::sqrt(pl::fma(v_1246, v_1246, v_1251 * v_1251)) + pl::sqrt(pl::fma(v_1258, v_1258, v_1263 * v_1263)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
+            * 0.33333334f, 1.0f), 0.45454544f);
         const float x_159 = x[i_451];
         const float v_1275 = pl::fma(2.0f, x_141, x_123) + x_159 - v_1189;
         const float v_1280 = pl::fma(2.0f, x_156, x_153) + x_159 - v_931;
@@ -762,65 +763,65 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
         const float x_161 = x[i_455];
         const float v_1300 = pl::fma(2.0f, x_143, x_125) + x_161 - v_1216;
         const float v_1305 = pl::fma(2.0f, x_158, x_155) + x_161 - v_956;
-        xs[3] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1275, v_1275, v_1280 * v_1280))
+        ys_6[3] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1275, v_1275, v_1280 * v_1280))
             + pl::sqrt(pl::fma(v_1287, v_1287, v_1292 * v_1292)) + pl::sqrt(pl::fma(v_1300, v_1300, v_1305 * v_1305)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        pl::store_many<4>(&y[i_433], &xs[0]);
+            * 0.33333334f, 1.0f), 0.45454544f);
+        pl::store_many<4>(&y[i_433], &ys_6[0]);
         float xs_27[4];
-        pl::load_many<4>(&xs[0], &x[i_462]);
-        const float x_162 = xs[3];
+        pl::load_many<4>(&xs_27[0], &x[i_462]);
+        const float x_162 = xs_27[3];
         const float v_1318 = pl::fma(2.0f, x_144, x_126) + x_162;
         const float x_163 = x[i_465];
         const float v_1322 = v_1318 - (pl::fma(2.0f, x_145, x_127) + x_163);
-        const float x_164 = xs[0];
+        const float x_164 = xs_27[0];
         const float v_1327 = pl::fma(2.0f, x_164, x_163) + x_162 - v_975;
         float xs_28[4];
-        pl::load_many<4>(&xs_3[0], &x[i_467]);
-        const float x_165 = xs_3[0];
+        pl::load_many<4>(&xs_28[0], &x[i_467]);
+        const float x_165 = xs_28[0];
         const float v_1332 = pl::fma(2.0f, x_147, x_129) + x_165;
         const float x_166 = x[i_469];
         const float v_1336 = v_1332 - (pl::fma(2.0f, x_148, x_130) + x_166);
-        const float x_167 = xs[1];
+        const float x_167 = xs_27[1];
         const float v_1341 = pl::fma(2.0f, x_167, x_166) + x_165 - v_989;
-        const float x_168 = xs_3[1];
+        const float x_168 = xs_28[1];
         const float v_1347 = pl::fma(2.0f, x_150, x_132) + x_168;
         const float x_169 = x[i_475];
         const float v_1351 = v_1347 - (pl::fma(2.0f, x_151, x_133) + x_169);
-        const float x_170 = xs[2];
+        const float x_170 = xs_27[2];
         const float v_1356 = pl::fma(2.0f, x_170, x_169) + x_168 - v_1004;
         float ys_7[4];
-        xs[0] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1322, v_1322, v_1327 * v_1327))
+        ys_7[0] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1322, v_1322, v_1327 * v_1327))
             + pl::sqrt(pl::fma(v_1336, v_1336, v_1341 * v_1341)) + pl::sqrt(pl::fma(v_1351, v_1351, v_1356 * v_1356)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        const float x_171 = xs_3[2];
+            * 0.33333334f, 1.0f), 0.45454544f);
+        const float x_171 = xs_28[2];
         const float v_1366 = pl::fma(2.0f, x_153, x_135) + x_171;
         const float v_1369 = v_1366 - (pl::fma(2.0f, x_146, x_128) + x_164);
         const float v_1374 = pl::fma(2.0f, x_162, x_164) + x_171 - v_1022;
-        const float x_172 = xs_3[3];
+        const float x_172 = xs_28[3];
         const float v_1379 = pl::fma(2.0f, x_154, x_136) + x_172;
         const float v_1382 = v_1379 - (pl::fma(2.0f, x_149, x_131) + x_167);
         const float v_1387 = pl::fma(2.0f, x_165, x_167) + x_172 - v_1035;
         float xs_29[4];
-        pl::load_many<4>(&xs_3[0], &x[i_487]);
-        const float x_173 = xs_3[0];
+        pl::load_many<4>(&xs_29[0], &x[i_487]);
+        const float x_173 = xs_29[0];
         const float v_1393 = pl::fma(2.0f, x_155, x_137) + x_173;
         const float v_1396 = v_1393 - (pl::fma(2.0f, x_152, x_134) + x_170);
         const float v_1401 = pl::fma(2.0f, x_168, x_170) + x_173 - v_1049;
-        xs[1] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1369, v_1369, v_1374 * v_1374))
+        ys_7[1] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1369, v_1369, v_1374 * v_1374))
             + pl::sqrt(pl::fma(v_1382, v_1382, v_1387 * v_1387)) + pl::sqrt(pl::fma(v_1396, v_1396, v_1401 * v_1401)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        const float x_174 = xs_3[1];
+            * 0.33333334f, 1.0f), 0.45454544f);
+        const float x_174 = xs_29[1];
         const float v_1412 = pl::fma(2.0f, x_156, x_138) + x_174 - v_1318;
         const float v_1417 = pl::fma(2.0f, x_171, x_162) + x_174 - v_1065;
-        const float x_175 = xs_3[2];
+        const float x_175 = xs_29[2];
         const float v_1423 = pl::fma(2.0f, x_157, x_139) + x_175 - v_1332;
         const float v_1428 = pl::fma(2.0f, x_172, x_165) + x_175 - v_1076;
-        const float x_176 = xs_3[3];
+        const float x_176 = xs_29[3];
         const float v_1435 = pl::fma(2.0f, x_158, x_140) + x_176 - v_1347;
         const float v_1440 = pl::fma(2.0f, x_173, x_168) + x_176 - v_1088;
-        xs[2] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1412, v_1412, v_1417 * v_1417))
+        ys_7[2] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1412, v_1412, v_1417 * v_1417))
             + pl::sqrt(pl::fma(v_1423, v_1423, v_1428 * v_1428)) + pl::sqrt(pl::fma(v_1435, v_1435, v_1440 * v_1440)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
+            * 0.33333334f, 1.0f), 0.45454544f);
         const float x_177 = x[i_499];
         const float v_1452 = pl::fma(2.0f, x_159, x_141) + x_177 - v_1366;
         const float v_1457 = pl::fma(2.0f, x_174, x_171) + x_177 - v_1105;
@@ -830,10 +831,10 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
         const float x_179 = x[i_503];
         const float v_1477 = pl::fma(2.0f, x_161, x_143) + x_179 - v_1393;
         const float v_1482 = pl::fma(2.0f, x_176, x_173) + x_179 - v_1130;
-        xs[3] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1452, v_1452, v_1457 * v_1457))
+        ys_7[3] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1452, v_1452, v_1457 * v_1457))
             + pl::sqrt(pl::fma(v_1464, v_1464, v_1469 * v_1469)) + pl::sqrt(pl::fma(v_1477, v_1477, v_1482 * v_1482)))
-            * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
-        pl::store_many<4>(&y[i_481], &xs[0]);
+            * 0.33333334f, 1.0f), 0.45454544f);
+        pl::store_many<4>(&y[i_481], &ys_7[0]);
       } else {
         for (index_t d1 = i_2; d1 < v_1496; d1++) {
           const index_t i_510 = v_14 + i_18 * pl::min(pl::max(d1 - 1, 0), i_15);
@@ -874,9 +875,9 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
                 - (pl::fma(2.0f, x[i_524 + 2], x_199) + x_201);
             const float v_1559 = pl::fma(2.0f, x[i_529 + 2], x_201) + x_198
                 - (pl::fma(2.0f, x[i_531 + 2], x_199) + x_196);
-            y[d2 + i_571] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1514, v_1514, v_1522 * v_1522))
+            y[d2 + i_571] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1514, v_1514, v_1522 * v_1522))
                 + pl::sqrt(pl::fma(v_1532, v_1532, v_1540 * v_1540))
-                + pl::sqrt(pl::fma(v_1551, v_1551, v_1559 * v_1559))) * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
+                + pl::sqrt(pl::fma(v_1551, v_1551, v_1559 * v_1559))) * 0.33333334f, 1.0f), 0.45454544f);
           }
         }
       }
@@ -1015,9 +1016,9 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
           const float v_1616 = pl::fma(2.0f, x_221, x_220) + x_222 - (pl::fma(2.0f, x_224, x_223) + x_225);
           const float v_1620 = pl::fma(2.0f, x[i_629], x_225) + x_222;
           const float v_1624 = v_1620 - (pl::fma(2.0f, x[i_631], x_223) + x_220);
-          y[i_634] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1579, v_1579, v_1587 * v_1587))
+          y[i_634] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1579, v_1579, v_1587 * v_1587))
               + pl::sqrt(pl::fma(v_1597, v_1597, v_1605 * v_1605))
-              + pl::sqrt(pl::fma(v_1616, v_1616, v_1624 * v_1624))) * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
+              + pl::sqrt(pl::fma(v_1616, v_1616, v_1624 * v_1624))) * 0.33333334f, 1.0f), 0.45454544f);
           const float x_228 = x[i_636];
           const float x_229 = x[i_638];
           const float v_1639 = pl::fma(2.0f, x_206, x_205) + x_228 - (pl::fma(2.0f, x_209, x_208) + x_229);
@@ -1033,9 +1034,9 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
           const float v_1676 = pl::fma(2.0f, x_222, x_221) + x_236 - (pl::fma(2.0f, x_225, x_224) + x_237);
           const float v_1680 = pl::fma(2.0f, x[i_656], x_237) + x_236;
           const float v_1684 = v_1680 - (pl::fma(2.0f, x[i_658], x_224) + x_221);
-          y[i_661] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1639, v_1639, v_1647 * v_1647))
+          y[i_661] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1639, v_1639, v_1647 * v_1647))
               + pl::sqrt(pl::fma(v_1657, v_1657, v_1665 * v_1665))
-              + pl::sqrt(pl::fma(v_1676, v_1676, v_1684 * v_1684))) * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
+              + pl::sqrt(pl::fma(v_1676, v_1676, v_1684 * v_1684))) * 0.33333334f, 1.0f), 0.45454544f);
           const float x_240 = x[i_663];
           const float x_241 = x[i_665];
           const float v_1699 = pl::fma(2.0f, x_228, x_206) + x_240 - (pl::fma(2.0f, x_229, x_209) + x_241);
@@ -1051,9 +1052,9 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
           const float v_1730 = pl::fma(2.0f, x_236, x_222) + x_246 - (pl::fma(2.0f, x_237, x_225) + x_247);
           const float v_1734 = pl::fma(2.0f, x[i_679], x_247) + x_246;
           const float v_1735 = v_1734 - v_1620;
-          y[i_682] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1699, v_1699, v_1704 * v_1704))
+          y[i_682] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1699, v_1699, v_1704 * v_1704))
               + pl::sqrt(pl::fma(v_1714, v_1714, v_1719 * v_1719))
-              + pl::sqrt(pl::fma(v_1730, v_1730, v_1735 * v_1735))) * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
+              + pl::sqrt(pl::fma(v_1730, v_1730, v_1735 * v_1735))) * 0.33333334f, 1.0f), 0.45454544f);
           const float x_249 = x[i_684];
           const float x_250 = x[i_686];
           const float v_1750 = pl::fma(2.0f, x_240, x_228) + x_249 - (pl::fma(2.0f, x_241, x_229) + x_250);
@@ -1069,9 +1070,9 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
           const float v_1781 = pl::fma(2.0f, x_246, x_236) + x_255 - (pl::fma(2.0f, x_247, x_237) + x_256);
           const float v_1785 = pl::fma(2.0f, x[i_700], x_256) + x_255;
           const float v_1786 = v_1785 - v_1680;
-          y[i_703] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1750, v_1750, v_1755 * v_1755))
+          y[i_703] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1750, v_1750, v_1755 * v_1755))
               + pl::sqrt(pl::fma(v_1765, v_1765, v_1770 * v_1770))
-              + pl::sqrt(pl::fma(v_1781, v_1781, v_1786 * v_1786))) * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
+              + pl::sqrt(pl::fma(v_1781, v_1781, v_1786 * v_1786))) * 0.33333334f, 1.0f), 0.45454544f);
           const float x_258 = x[i_705];
           const float x_259 = x[i_707];
           const float v_1801 = pl::fma(2.0f, x_249, x_240) + x_258 - (pl::fma(2.0f, x_250, x_241) + x_259);
@@ -1087,9 +1088,9 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
           const float v_1832 = pl::fma(2.0f, x_255, x_246) + x_264 - (pl::fma(2.0f, x_256, x_247) + x_265);
           const float v_1836 = pl::fma(2.0f, x[i_721], x_265) + x_264;
           const float v_1837 = v_1836 - v_1734;
-          y[i_724] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1801, v_1801, v_1806 * v_1806))
+          y[i_724] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1801, v_1801, v_1806 * v_1806))
               + pl::sqrt(pl::fma(v_1816, v_1816, v_1821 * v_1821))
-              + pl::sqrt(pl::fma(v_1832, v_1832, v_1837 * v_1837))) * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
+              + pl::sqrt(pl::fma(v_1832, v_1832, v_1837 * v_1837))) * 0.33333334f, 1.0f), 0.45454544f);
           const float x_267 = x[i_726];
           const float x_268 = x[i_728];
           const float v_1852 = pl::fma(2.0f, x_258, x_249) + x_267 - (pl::fma(2.0f, x_259, x_250) + x_268);
@@ -1105,9 +1106,9 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
           const float v_1883 = pl::fma(2.0f, x_264, x_255) + x_273 - (pl::fma(2.0f, x_265, x_256) + x_274);
           const float v_1887 = pl::fma(2.0f, x[i_742], x_274) + x_273;
           const float v_1888 = v_1887 - v_1785;
-          y[i_745] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1852, v_1852, v_1857 * v_1857))
+          y[i_745] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1852, v_1852, v_1857 * v_1857))
               + pl::sqrt(pl::fma(v_1867, v_1867, v_1872 * v_1872))
-              + pl::sqrt(pl::fma(v_1883, v_1883, v_1888 * v_1888))) * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
+              + pl::sqrt(pl::fma(v_1883, v_1883, v_1888 * v_1888))) * 0.33333334f, 1.0f), 0.45454544f);
           const float x_276 = x[i_747];
           const float x_277 = x[i_749];
           const float v_1903 = pl::fma(2.0f, x_267, x_258) + x_276 - (pl::fma(2.0f, x_268, x_259) + x_277);
@@ -1120,9 +1121,9 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
           const float x_283 = x[i_761];
           const float v_1934 = pl::fma(2.0f, x_273, x_264) + x_282 - (pl::fma(2.0f, x_274, x_265) + x_283);
           const float v_1939 = pl::fma(2.0f, x[i_763], x_283) + x_282 - v_1836;
-          y[i_766] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1903, v_1903, v_1908 * v_1908))
+          y[i_766] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1903, v_1903, v_1908 * v_1908))
               + pl::sqrt(pl::fma(v_1918, v_1918, v_1923 * v_1923))
-              + pl::sqrt(pl::fma(v_1934, v_1934, v_1939 * v_1939))) * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
+              + pl::sqrt(pl::fma(v_1934, v_1934, v_1939 * v_1939))) * 0.33333334f, 1.0f), 0.45454544f);
           const float x_285 = x[i_768];
           const float x_286 = x[i_770];
           const float v_1954 = pl::fma(2.0f, x_276, x_267) + x_285 - (pl::fma(2.0f, x_277, x_268) + x_286);
@@ -1135,9 +1136,9 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
           const float x_292 = x[i_782];
           const float v_1985 = pl::fma(2.0f, x_282, x_273) + x_291 - (pl::fma(2.0f, x_283, x_274) + x_292);
           const float v_1990 = pl::fma(2.0f, x[i_784], x_292) + x_291 - v_1887;
-          y[i_787] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_1954, v_1954, v_1959 * v_1959))
+          y[i_787] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_1954, v_1954, v_1959 * v_1959))
               + pl::sqrt(pl::fma(v_1969, v_1969, v_1974 * v_1974))
-              + pl::sqrt(pl::fma(v_1985, v_1985, v_1990 * v_1990))) * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
+              + pl::sqrt(pl::fma(v_1985, v_1985, v_1990 * v_1990))) * 0.33333334f, 1.0f), 0.45454544f);
         } else {
           for (index_t d1_1 = i_2; d1_1 < v_1496; d1_1++) {
             const index_t v_2001 = i_18 * pl::min(pl::max(d1_1 - 1, 0), i_15);
@@ -1173,9 +1174,9 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
                 - (pl::fma(2.0f, x[i_801 + 2], x_313) + x_315);
             const float v_2057 = pl::fma(2.0f, x[i_806 + 2], x_315) + x_312
                 - (pl::fma(2.0f, x[i_808 + 2], x_313) + x_310);
-            y[i_842 + W * d1_1] = pl::pow_small<true>(pl::min(pl::max((pl::sqrt(pl::fma(v_2012, v_2012, v_2020
-                * v_2020)) + pl::sqrt(pl::fma(v_2030, v_2030, v_2038 * v_2038))
-                + pl::sqrt(pl::fma(v_2049, v_2049, v_2057 * v_2057))) * 0.33333334f, 0.0f), 1.0f), 0.45454544f);
+            y[i_842 + W * d1_1] = pl::pow_small<true>(pl::min((pl::sqrt(pl::fma(v_2012, v_2012, v_2020 * v_2020))
+                + pl::sqrt(pl::fma(v_2030, v_2030, v_2038 * v_2038))
+                + pl::sqrt(pl::fma(v_2049, v_2049, v_2057 * v_2057))) * 0.33333334f, 1.0f), 0.45454544f);
           }
         }
       }

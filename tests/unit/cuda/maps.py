@@ -36,6 +36,8 @@ static const Place threadIdx = {0, 0, 0}, blockIdx = {0, 0, 0}, blockDim = {1, 1
 #define PL_SHUFFLE_DOWN(value, lanes) (value)
 #define PL_DYN_SHARED(T, name) static T name[1]
 template <typename T> static T atomicCAS(T* at, T expected, T wanted) { const T old = *at; if (old == expected) *at = wanted; return old; }
+template <typename T, typename U> static T atomicAdd(T* at, U more) { const T old = *at; *at += T(more); return old; }
+static void __threadfence() {}
 """
 
 
