@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, i64
 from pipelink_ir.backends.loops.gpu.nests import GpuNest
-from pipelink_ir.backends.loops.gpu.rows import COSTLY, ONE, Row
+from pipelink_ir.backends.loops.gpu.row import ONE, Row
+from pipelink_ir.backends.loops.gpu.rows import COSTLY
 from pipelink_ir.backends.loops.gpu.team import Team
 from pipelink_ir.backends.loops.gpu.vector import Wide, aligned, conditions, count_of, hold, keep, multiple, stored, unrolled
 from pipelink_ir.backends.loops.lower import Lowering, Sites

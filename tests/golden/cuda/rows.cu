@@ -389,11 +389,11 @@ layer_norm_softmax_relu6_n(const float* __restrict__ x, const float* __restrict_
         const index_t i_14 = 512 * v_17 + v_20 + 4 * v_18;
         PL_UNROLL
         for (index_t r = 0; r < 4; r++) {
-          const index_t i_3 = 4 * r;
-          const index_t i_4 = 128 * r;
-          const index_t i_15 = i_14 + i_4;
-          if (i_4 < i_12) {
-            pl::load_many<4>(&x_row[i_3], &x[i_15]);
+          const index_t i_1 = 4 * r;
+          const index_t i_2 = 128 * r;
+          const index_t i_15 = i_14 + i_2;
+          if (i_2 < i_12) {
+            pl::load_many<4>(&x_row[i_1], &x[i_15]);
           }
         }
       }
@@ -403,11 +403,11 @@ layer_norm_softmax_relu6_n(const float* __restrict__ x, const float* __restrict_
         const index_t i_27 = -512 * pl::quot(t_1, 32) + v + -4 * pl::rest(t_1, 32);
         PL_UNROLL
         for (index_t r_1 = 0; r_1 < 4; r_1++) {
-          const index_t i_18 = 4 * r_1;
+          const index_t i_16 = 4 * r_1;
           if (128 * r_1 < i_27) {
             PL_UNROLL
             for (index_t d = 0; d < 4; d++) {
-              const float x_2 = x_row[d + i_18];
+              const float x_2 = x_row[d + i_16];
               sum += x_2;
             }
           }
@@ -422,11 +422,11 @@ layer_norm_softmax_relu6_n(const float* __restrict__ x, const float* __restrict_
         const index_t i_45 = -512 * pl::quot(t_2, 32) + v + -4 * pl::rest(t_2, 32);
         PL_UNROLL
         for (index_t r_2 = 0; r_2 < 4; r_2++) {
-          const index_t i_36 = 4 * r_2;
+          const index_t i_34 = 4 * r_2;
           if (128 * r_2 < i_45) {
             PL_UNROLL
             for (index_t d_1 = 0; d_1 < 4; d_1++) {
-              const float x_1 = x_row[d_1 + i_36];
+              const float x_1 = x_row[d_1 + i_34];
               const float v_30 = x_1 - v_26;
               sum_1 += v_30 * v_30;
             }
@@ -447,11 +447,11 @@ layer_norm_softmax_relu6_n(const float* __restrict__ x, const float* __restrict_
         const index_t i_67 = i_57 + (i_56 + v_20);
         PL_UNROLL
         for (index_t r_3 = 0; r_3 < 4; r_3++) {
-          const index_t i_54 = 4 * r_3;
-          const index_t i_55 = 128 * r_3;
-          const index_t i_59 = i_55 + i_58;
-          const index_t i_68 = i_55 + i_67;
-          if (i_55 < i_63) {
+          const index_t i_52 = 4 * r_3;
+          const index_t i_53 = 128 * r_3;
+          const index_t i_59 = i_53 + i_58;
+          const index_t i_68 = i_53 + i_67;
+          if (i_53 < i_63) {
             float b_row[4];
             float g_row[4];
             float n_own[4];
@@ -459,7 +459,7 @@ layer_norm_softmax_relu6_n(const float* __restrict__ x, const float* __restrict_
             pl::load_many<4>(&g_row[0], &g[i_59]);
             PL_UNROLL
             for (index_t d_2 = 0; d_2 < 4; d_2++) {
-              const float x_2_2 = x_row[d_2 + i_54];
+              const float x_2_2 = x_row[d_2 + i_52];
               const float b_2 = b_row[d_2];
               const float g_2 = g_row[d_2];
               n_own[d_2] = b_2 + g_2 * ((x_2_2 - v_26) * v_38);
@@ -478,9 +478,9 @@ layer_norm_softmax_relu6_n(const float* __restrict__ x, const float* __restrict_
         const index_t i_79 = 512 * v_42 + v_20 + v_43;
         PL_UNROLL
         for (index_t r_4 = 0; r_4 < 16; r_4++) {
-          const index_t i_72 = 32 * r_4;
-          const index_t i_80 = i_72 + i_79;
-          if (i_72 < i_77) {
+          const index_t i_70 = 32 * r_4;
+          const index_t i_80 = i_70 + i_79;
+          if (i_70 < i_77) {
             x_row_2[r_4] = x[i_80];
           }
         }
@@ -520,16 +520,16 @@ layer_norm_softmax_relu6_n(const float* __restrict__ x, const float* __restrict_
         if (480 < -512 * pl::quot(t_7, 32) + v - pl::rest(t_7, 32)) {
           float b_row_2[8];
           float g_row_2[8];
-          const index_t i_103 = 512 * pl::quot(t_7, 32);
+          const index_t i_104 = 512 * pl::quot(t_7, 32);
           const index_t v_57 = pl::rest(t_7, 32);
-          const index_t i_104 = i_103 + v_57;
+          const index_t i_105 = i_104 + v_57;
           PL_UNROLL
           for (index_t r_7 = 0; r_7 < 8; r_7++) {
-            const index_t i_106 = i_104 + 32 * r_7;
+            const index_t i_106 = 32 * r_7 + i_105;
             b_row_2[r_7] = b[i_106];
             g_row_2[r_7] = g[i_106];
           }
-          const index_t i_114 = i_103 + v_20 + v_57;
+          const index_t i_114 = i_104 + v_20 + v_57;
           const float v_62 = pl::rsqrt(1e-5f + v_55);
           PL_UNROLL
           for (index_t r_8 = 0; r_8 < 8; r_8++) {
@@ -545,7 +545,7 @@ layer_norm_softmax_relu6_n(const float* __restrict__ x, const float* __restrict_
           float g_row_3[8];
           PL_UNROLL
           for (index_t r_9 = 0; r_9 < 8; r_9++) {
-            const index_t i_120 = i_104 + 32 * r_9 + 256;
+            const index_t i_120 = i_105 + 32 * r_9 + 256;
             b_row_3[r_9] = b[i_120];
             g_row_3[r_9] = g[i_120];
           }
@@ -563,15 +563,15 @@ layer_norm_softmax_relu6_n(const float* __restrict__ x, const float* __restrict_
           float b_row_4[4];
           float g_row_4[4];
           const index_t v_72 = pl::quot(t_7, 32);
-          const index_t i_128 = 512 * v_72;
+          const index_t i_129 = 512 * v_72;
           const index_t v_73 = pl::rest(t_7, 32);
-          const index_t i_129 = i_128 + v_73;
+          const index_t i_130 = i_129 + v_73;
           const index_t i_135 = -512 * v_72 + v - v_73;
           PL_UNROLL
           for (index_t r_11 = 0; r_11 < 4; r_11++) {
-            const index_t i_130 = 32 * r_11;
-            const index_t i_131 = i_129 + i_130;
-            if (i_130 < i_135) {
+            const index_t i_128 = 32 * r_11;
+            const index_t i_131 = i_128 + i_130;
+            if (i_128 < i_135) {
               b_row_4[r_11] = b[i_131];
               g_row_4[r_11] = g[i_131];
             } else {
@@ -579,7 +579,7 @@ layer_norm_softmax_relu6_n(const float* __restrict__ x, const float* __restrict_
               g_row_4[r_11] = 0.0f;
             }
           }
-          const index_t i_139 = i_128 + v_20 + v_73;
+          const index_t i_139 = i_129 + v_20 + v_73;
           const float v_78 = pl::rsqrt(1e-5f + v_55);
           PL_UNROLL
           for (index_t r_12 = 0; r_12 < 4; r_12++) {
@@ -600,7 +600,7 @@ layer_norm_softmax_relu6_n(const float* __restrict__ x, const float* __restrict_
           PL_UNROLL
           for (index_t r_13 = 0; r_13 < 4; r_13++) {
             const index_t i_142 = 32 * r_13;
-            const index_t i_145 = i_129 + i_142 + 128;
+            const index_t i_145 = i_130 + i_142 + 128;
             if (i_142 + 128 < i_135) {
               b_row_5[r_13] = b[i_145];
               g_row_5[r_13] = g[i_145];
@@ -629,7 +629,7 @@ layer_norm_softmax_relu6_n(const float* __restrict__ x, const float* __restrict_
           PL_UNROLL
           for (index_t r_15 = 0; r_15 < 4; r_15++) {
             const index_t i_154 = 32 * r_15;
-            const index_t i_157 = i_129 + i_154 + 256;
+            const index_t i_157 = i_130 + i_154 + 256;
             if (i_154 + 256 < i_135) {
               b_row_6[r_15] = b[i_157];
               g_row_6[r_15] = g[i_157];
@@ -658,7 +658,7 @@ layer_norm_softmax_relu6_n(const float* __restrict__ x, const float* __restrict_
           PL_UNROLL
           for (index_t r_17 = 0; r_17 < 4; r_17++) {
             const index_t i_166 = 32 * r_17;
-            const index_t i_169 = i_129 + i_166 + 384;
+            const index_t i_169 = i_130 + i_166 + 384;
             if (i_166 + 384 < i_135) {
               b_row_7[r_17] = b[i_169];
               g_row_7[r_17] = g[i_169];
@@ -1075,11 +1075,11 @@ layer_norm_softmax_relu6_y_longer(float* __restrict__ y, const float* __restrict
         const index_t i_14 = 512 * v_15 + v_18 + 4 * v_16;
         PL_UNROLL
         for (index_t r = 0; r < 4; r++) {
-          const index_t i_3 = 4 * r;
-          const index_t i_4 = 128 * r;
-          const index_t i_15 = i_14 + i_4;
-          if (i_4 < i_12) {
-            pl::load_many<4>(&n_row[i_3], &n[i_15]);
+          const index_t i_1 = 4 * r;
+          const index_t i_2 = 128 * r;
+          const index_t i_15 = i_14 + i_2;
+          if (i_2 < i_12) {
+            pl::load_many<4>(&n_row[i_1], &n[i_15]);
           }
         }
       }
@@ -1089,11 +1089,11 @@ layer_norm_softmax_relu6_y_longer(float* __restrict__ y, const float* __restrict
         const index_t i_27 = -512 * pl::quot(t_1, 32) + v + -4 * pl::rest(t_1, 32);
         PL_UNROLL
         for (index_t r_1 = 0; r_1 < 4; r_1++) {
-          const index_t i_18 = 4 * r_1;
+          const index_t i_16 = 4 * r_1;
           if (128 * r_1 < i_27) {
             PL_UNROLL
             for (index_t d = 0; d < 4; d++) {
-              const float n_2 = n_row[d + i_18];
+              const float n_2 = n_row[d + i_16];
               max = pl::max(max, n_2);
             }
           }
@@ -1106,11 +1106,11 @@ layer_norm_softmax_relu6_y_longer(float* __restrict__ y, const float* __restrict
         const index_t i_45 = -512 * pl::quot(t_2, 32) + v + -4 * pl::rest(t_2, 32);
         PL_UNROLL
         for (index_t r_2 = 0; r_2 < 4; r_2++) {
-          const index_t i_36 = 4 * r_2;
+          const index_t i_34 = 4 * r_2;
           if (128 * r_2 < i_45) {
             PL_UNROLL
             for (index_t d_1 = 0; d_1 < 4; d_1++) {
-              const index_t i_47 = d_1 + i_36;
+              const index_t i_47 = d_1 + i_34;
               const float n_1 = n_row[i_47];
               const float v_25 = n_1 - max;
               const float v_26 = pl::exp(v_25);
@@ -1130,15 +1130,15 @@ layer_norm_softmax_relu6_y_longer(float* __restrict__ y, const float* __restrict
         const index_t i_67 = 4 * v_28 + (512 * v_27 + v_18);
         PL_UNROLL
         for (index_t r_3 = 0; r_3 < 4; r_3++) {
-          const index_t i_54 = 4 * r_3;
-          const index_t i_55 = 128 * r_3;
-          const index_t i_68 = i_55 + i_67;
-          if (i_55 < i_63) {
+          const index_t i_52 = 4 * r_3;
+          const index_t i_53 = 128 * r_3;
+          const index_t i_68 = i_53 + i_67;
+          if (i_53 < i_63) {
             float y_own[4];
             bool doubt = false;
             PL_UNROLL
             for (index_t d_2 = 0; d_2 < 4; d_2++) {
-              const float e = e_row[d_2 + i_54];
+              const float e = e_row[d_2 + i_52];
               const float v_30 = pl::quotient(e, sum, by);
               doubt = doubt || pl::doubtful(e, v_30, by);
               y_own[d_2] = v_30;
@@ -1146,7 +1146,7 @@ layer_norm_softmax_relu6_y_longer(float* __restrict__ y, const float* __restrict
             if (doubt) {
               PL_UNROLL
               for (index_t d_2_1 = 0; d_2_1 < 4; d_2_1++) {
-                const float e_2 = e_row[d_2_1 + i_54];
+                const float e_2 = e_row[d_2_1 + i_52];
                 const float v_30_1 = e_2 / sum;
                 y_own[d_2_1] = v_30_1;
               }
@@ -1166,9 +1166,9 @@ layer_norm_softmax_relu6_y_longer(float* __restrict__ y, const float* __restrict
         const index_t i_79 = 512 * v_31 + v_18 + v_32;
         PL_UNROLL
         for (index_t r_4 = 0; r_4 < 16; r_4++) {
-          const index_t i_72 = 32 * r_4;
-          const index_t i_80 = i_72 + i_79;
-          if (i_72 < i_77) {
+          const index_t i_70 = 32 * r_4;
+          const index_t i_80 = i_70 + i_79;
+          if (i_70 < i_77) {
             n_row_2[r_4] = n[i_80];
           }
         }
@@ -1210,9 +1210,9 @@ layer_norm_softmax_relu6_y_longer(float* __restrict__ y, const float* __restrict
         const index_t i_112 = 512 * v_42 + v_18 + v_43;
         PL_UNROLL
         for (index_t r_7 = 0; r_7 < 16; r_7++) {
-          const index_t i_105 = 32 * r_7;
-          const index_t i_113 = i_105 + i_112;
-          if (i_105 < i_110) {
+          const index_t i_103 = 32 * r_7;
+          const index_t i_113 = i_103 + i_112;
+          if (i_103 < i_110) {
             float y_own_1[1];
             const float e_1 = e_row_1[r_7];
             const float v_45 = e_1 / sum_1;
@@ -1249,11 +1249,11 @@ layer_norm_softmax_relu6_y(float* __restrict__ y, const float* __restrict__ n, c
         const index_t i_14 = 512 * v_15 + v_18 + 4 * v_16;
         PL_UNROLL
         for (index_t r = 0; r < 4; r++) {
-          const index_t i_3 = 4 * r;
-          const index_t i_4 = 128 * r;
-          const index_t i_15 = i_14 + i_4;
-          if (i_4 < i_12) {
-            pl::load_many<4>(&n_row[i_3], &n[i_15]);
+          const index_t i_1 = 4 * r;
+          const index_t i_2 = 128 * r;
+          const index_t i_15 = i_14 + i_2;
+          if (i_2 < i_12) {
+            pl::load_many<4>(&n_row[i_1], &n[i_15]);
           }
         }
       }
@@ -1263,11 +1263,11 @@ layer_norm_softmax_relu6_y(float* __restrict__ y, const float* __restrict__ n, c
         const index_t i_27 = -512 * pl::quot(t_1, 32) + v + -4 * pl::rest(t_1, 32);
         PL_UNROLL
         for (index_t r_1 = 0; r_1 < 4; r_1++) {
-          const index_t i_18 = 4 * r_1;
+          const index_t i_16 = 4 * r_1;
           if (128 * r_1 < i_27) {
             PL_UNROLL
             for (index_t d = 0; d < 4; d++) {
-              const float n_2 = n_row[d + i_18];
+              const float n_2 = n_row[d + i_16];
               max = pl::max(max, n_2);
             }
           }
@@ -1280,11 +1280,11 @@ layer_norm_softmax_relu6_y(float* __restrict__ y, const float* __restrict__ n, c
         const index_t i_45 = -512 * pl::quot(t_2, 32) + v + -4 * pl::rest(t_2, 32);
         PL_UNROLL
         for (index_t r_2 = 0; r_2 < 4; r_2++) {
-          const index_t i_36 = 4 * r_2;
+          const index_t i_34 = 4 * r_2;
           if (128 * r_2 < i_45) {
             PL_UNROLL
             for (index_t d_1 = 0; d_1 < 4; d_1++) {
-              const index_t i_47 = d_1 + i_36;
+              const index_t i_47 = d_1 + i_34;
               const float n_1 = n_row[i_47];
               const float v_25 = n_1 - max;
               const float v_26 = pl::exp(v_25);
@@ -1304,15 +1304,15 @@ layer_norm_softmax_relu6_y(float* __restrict__ y, const float* __restrict__ n, c
         const index_t i_67 = 4 * v_28 + (512 * v_27 + v_18);
         PL_UNROLL
         for (index_t r_3 = 0; r_3 < 4; r_3++) {
-          const index_t i_54 = 4 * r_3;
-          const index_t i_55 = 128 * r_3;
-          const index_t i_68 = i_55 + i_67;
-          if (i_55 < i_63) {
+          const index_t i_52 = 4 * r_3;
+          const index_t i_53 = 128 * r_3;
+          const index_t i_68 = i_53 + i_67;
+          if (i_53 < i_63) {
             float y_own[4];
             bool doubt = false;
             PL_UNROLL
             for (index_t d_2 = 0; d_2 < 4; d_2++) {
-              const float e = e_row[d_2 + i_54];
+              const float e = e_row[d_2 + i_52];
               const float v_30 = pl::quotient(e, sum, by);
               doubt = doubt || pl::doubtful(e, v_30, by);
               y_own[d_2] = v_30;
@@ -1320,7 +1320,7 @@ layer_norm_softmax_relu6_y(float* __restrict__ y, const float* __restrict__ n, c
             if (doubt) {
               PL_UNROLL
               for (index_t d_2_1 = 0; d_2_1 < 4; d_2_1++) {
-                const float e_2 = e_row[d_2_1 + i_54];
+                const float e_2 = e_row[d_2_1 + i_52];
                 const float v_30_1 = e_2 / sum;
                 y_own[d_2_1] = v_30_1;
               }
@@ -1340,9 +1340,9 @@ layer_norm_softmax_relu6_y(float* __restrict__ y, const float* __restrict__ n, c
         const index_t i_79 = 512 * v_31 + v_18 + v_32;
         PL_UNROLL
         for (index_t r_4 = 0; r_4 < 16; r_4++) {
-          const index_t i_72 = 32 * r_4;
-          const index_t i_80 = i_72 + i_79;
-          if (i_72 < i_77) {
+          const index_t i_70 = 32 * r_4;
+          const index_t i_80 = i_70 + i_79;
+          if (i_70 < i_77) {
             n_row_2[r_4] = n[i_80];
           }
         }
@@ -1384,9 +1384,9 @@ layer_norm_softmax_relu6_y(float* __restrict__ y, const float* __restrict__ n, c
         const index_t i_112 = 512 * v_42 + v_18 + v_43;
         PL_UNROLL
         for (index_t r_7 = 0; r_7 < 16; r_7++) {
-          const index_t i_105 = 32 * r_7;
-          const index_t i_113 = i_105 + i_112;
-          if (i_105 < i_110) {
+          const index_t i_103 = 32 * r_7;
+          const index_t i_113 = i_103 + i_112;
+          if (i_103 < i_110) {
             float y_own_1[1];
             const float e_1 = e_row_1[r_7];
             const float v_45 = e_1 / sum_1;

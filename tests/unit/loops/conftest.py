@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelink_ir.backends.loops.gpu import product, rows, team, turn
+from pipelink_ir.backends.loops.gpu import product, row, rows, team, turn
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.scheduling import attention, parts, products, tensor_cores
 from pipelink_ir.passes.scheduling.cuts import Cut
@@ -25,7 +25,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small sizes wherever arrays are cut."""
     for module, name, value in ((parts, "PARTS", 6), (parts, "LEAST", 2), (parts, "COLUMN_LEAST", 2), (parts, "COLUMNS", 12),
                                 (team, "ROUND", 8), (products, "cut_of", small_cut), (product, "TERMS", 8),
-                                (turn, "SIDE", 4), (rows, "LANES", 2), (rows, "MOST", 4), (rows, "VECTORS", 2), (rows, "FULL", 4), (rows, "TOGETHER", 4),
+                                (turn, "SIDE", 4), (row, "LANES", 2), (rows, "LANES", 2), (rows, "MOST", 4), (rows, "VECTORS", 2), (rows, "FULL", 4), (rows, "TOGETHER", 4),
                                 (gpu_machine, "THREADS", 3), (tensor_cores, "LARGE", tensor_cores.Cut((1, 1), (2, 2))),
                                 (tensor_cores, "SMALL", tensor_cores.Cut((2, 1), (1, 2))), (tensor_cores, "FEW", 2),
                                 (attention, "cut_of", small_attention)):
