@@ -110,7 +110,10 @@ def stream_lines(s: Streamed, e: Expressions, name: str, shared: str) -> list[st
 
 def _panel(p: Panel, dtype: DType, e: Expressions) -> str:
     numbers: tuple[Expr, ...] = (*p.sizes, *p.steps)
-    return f"pl::Panel<{memory_type(dtype)}>{{{', '.join((e.places[p.buffer].name, *map(e.address, numbers)))}}}"
+    at = e.places[p.buffer].name
+    if p.other != p.buffer:
+        at = f"{e.data(p.moved)} ? {e.places[p.other].name} : {at}"
+    return f"pl::Panel<{memory_type(dtype)}>{{{', '.join((at, *map(e.address, numbers)))}}}"
 
 
 def tile_text(s: Streamed, e: Expressions) -> str:

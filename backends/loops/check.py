@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NoReturn, assert_never
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.contents import exprs
+from pipelink_ir.backends.loops.contents import exprs, places
 from pipelink_ir.backends.loops.gpu.check import check_device
 from pipelink_ir.backends.loops.own_check import check_own
 from pipelink_ir.backends.loops.tidy import DEPTH, parts
@@ -111,9 +111,11 @@ class _Checker:
         self.need(level == 1 and self.kernel.threads == 128 and self.kernel.resident, "a product that streams stands elsewhere than in the loop of a team")
         self.need(self.memory.get(s.sums) is r.sum and s.sums not in self.shared, f"%{s.sums} cannot hold sums")
         self.need(self.memory.get(s.maps) is I64 and s.maps not in self.readonly, f"%{s.maps} cannot hold maps")
-        self.need(self.memory.get(s.left.buffer) is r.left and self.memory.get(s.right.buffer) is r.right, "a factor holds another dtype")
+        for p, dtype in ((s.left, r.left), (s.right, r.right)):
+            self.need(self.memory.get(p.buffer) is dtype and self.memory.get(p.other) is dtype, "a factor holds another dtype")
+            self.need(p.moved.dtype is BOOL, "where a factor lies is no bool")
         self.need(all(r.along) or r.left.bytes == 2, "bytes cannot be transposed")
-        self.need(all(x.dtype is I64 for x in exprs(s)), "a place of a product is no i64")
+        self.need(all(x.dtype is I64 for x in places(s)), "a place of a product is no i64")
 
     def matrix(self, s: form.Fragment | form.Multiply | form.StoreFragment | form.CopyAsync) -> None:
         """Statements about matrix fragments, and copies that feed them."""

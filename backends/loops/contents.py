@@ -53,8 +53,9 @@ TABLE: Mapping[type, Contents] = {
     form.CopyAsync: Contents(places=("index", "source"), data=("inside",), makes=("%buffer",), reads=("%origin",)),
     form.Commit: Contents(together=True),
     form.Await: Contents(together=True),
-    form.Contract: Contents(places=("row", "column", "batch", "terms", "left.sizes", "left.steps", "right.sizes", "right.steps"), makes=("%sums",),
-                            reads=("%left.buffer", "%right.buffer"), together=True),
+    form.Contract: Contents(places=("row", "column", "batch", "terms", "left.sizes", "left.steps", "right.sizes", "right.steps"),
+                            data=("left.moved", "right.moved"), makes=("%sums",),
+                            reads=("%left.buffer", "%left.other", "%right.buffer", "%right.other"), together=True),
 }
 
 

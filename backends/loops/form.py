@@ -435,11 +435,14 @@ class Ring:
 @dataclass(frozen=True, slots=True)
 class Panel:
     """A factor as it lies in a buffer, from its first element on: elements along three axes, the fastest first, and how many lie from one place to the next
-    along the second and the third. What lies outside is zero. Of the first two axes one counts terms and one lines; the third is the batch."""
+    along the second and the third, multiples of 16 bytes. What lies outside is zero. Of the first two axes one counts terms and one lines; the third is the
+    batch. Where `moved` holds, it lies so in the buffer `other` instead."""
 
     buffer: str
     sizes: tuple[Expr, Expr, Expr]
     steps: tuple[Expr, Expr]
+    other: str
+    moved: Expr
 
 
 @dataclass(frozen=True, slots=True)

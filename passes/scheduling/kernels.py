@@ -273,7 +273,7 @@ def _pieces(op: TypedOperator, plan: Plan, t: Tensor, arch: Arch | None, wishes:
 
 
 def _with_other(op: TypedOperator, plan: Plan, k: KernelPlan) -> list[KernelPlan]:
-    """A kernel, those before it that turn what it reads, and the one behind it that does the work where its way turns out unfit at run time."""
+    """A kernel, those before it that turn or copy what it reads, and the one behind it that does the work where its way turns out unfit at run time."""
     if isinstance(k.way, Shape) and k.kind == "block":
         long = None if k.chosen else long_rows(op, plan.local, k.jobs, k.way.axes)
         if long is None and not k.chosen and len(k.jobs) > 1 and any(long_rows(op, plan.local, [job], k.way.axes) for job in k.jobs):
@@ -285,9 +285,12 @@ def _with_other(op: TypedOperator, plan: Plan, k: KernelPlan) -> list[KernelPlan
         return [*some, KernelPlan(f"{k.name}.beyond", "beyond", k.way, k.jobs, k.chosen)] if k.way.open else some
     if not isinstance(k.way, Streamed):
         return [k]
-    turned = [KernelPlan(f"{k.name}.turned.{'left' if left else 'right'}", "turned", Turning(k.way, left), k.jobs, k.chosen)
-              for left, m in ((True, k.way.left), (False, k.way.right)) if m.turned]
-    return [*turned, k, KernelPlan(f"{k.name}.otherwise", "mma", k.way.otherwise, k.jobs, k.chosen)]
+    before = []
+    for left, m in ((True, k.way.left), (False, k.way.right)):
+        kind = "turned" if m.turned else "copied" if m.converted or m.uneven else None
+        if kind is not None:
+            before.append(KernelPlan(f"{k.name}.{kind}.{'left' if left else 'right'}", kind, Turning(k.way, left), k.jobs, k.chosen))
+    return [*before, k, KernelPlan(f"{k.name}.otherwise", "mma", k.way.otherwise, k.jobs, k.chosen)]
 
 
 def _by_length(k: KernelPlan, short: ShortRows | None, long: LongRows | None, few: bool) -> list[KernelPlan]:

@@ -1,8 +1,10 @@
 """Which products stream through shared memory by the copy engine of sm_90a, the fastest way there is there.
 
 The copy engine reads boxes of a tensor, so each factor must be read as it lies in memory: its axes, in order, are those of the rows (or columns), those of the
-sum and those of the batch, each kind in one piece, and it begins at its first element. That lines begin at multiples of 16 bytes is found out at run time;
-where they do not, and where there are too few tiles for all processors, `otherwise` computes the product.
+sum and those of the batch, each kind in one piece, and it begins at its first element. It takes lines that follow each other at multiples of 16 bytes: whether
+they do is found out at run time, unless the sizes are known, and where they do not a kernel before it copies the factor to memory where they do. The first
+one has to begin at such a multiple as well, if it is not copied. f8 is converted to f16 on such a way, which is exact: what the instruction for f8 adds up is
+cut off too soon. Where there are too few tiles for all processors, or a factor begins elsewhere, `otherwise` computes the product.
 """
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
 
-from pipelink_ir.ir.dtypes import DType
+from pipelink_ir.ir.dtypes import F16, DType
 from pipelink_ir.ir.nodes import Expr, IntLit, Name, Range
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.passes.scheduling.counts import count, known, ranges_of
-from pipelink_ir.passes.scheduling.tensor_cores import BYTES, HALVES, TensorCores, plain_read, tensor_cores_of
+from pipelink_ir.passes.scheduling.tensor_cores import EIGHTHS, HALVES, TensorCores, plain_read, tensor_cores_of
 
 ROWS, COLUMNS = 128, 192
 """The tile of a team."""
@@ -29,18 +31,21 @@ DEEP = 256
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """A factor as it lies in memory. `along`: neighbours are terms. The axes of the tensor, slowest first, behind the place of the second of lines and terms
-    (`inner`), and behind that of the batch, if there is one (`outer`). `turned`: it is turned over first, into memory of its own."""
+    (`inner`), and behind that of the batch, if there is one (`outer`). `turned`: it is turned over first, into memory of its own. `converted`: it is copied
+    first, as another dtype. `uneven`: its lines may not follow each other at multiples of 16 bytes, then it is copied too."""
 
     tensor: str
     along: bool
     inner: tuple[int, ...]
     outer: tuple[int, ...] | None
     turned: bool = False
+    converted: bool = False
+    uneven: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Turning:
-    """A factor of a product that streams is turned over."""
+    """A factor of a product that streams is turned over, or copied."""
 
     of: Streamed
     left: bool
@@ -48,15 +53,12 @@ class Turning:
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """A product that streams: its two factors, and how it is computed where it cannot."""
+    """A product that streams: its two factors, what they are held as, and how it is computed where it cannot."""
 
     otherwise: TensorCores
     left: Matrix
     right: Matrix
-
-    @property
-    def dtype(self) -> DType:
-        return self.otherwise.left
+    dtypes: tuple[DType, DType]
 
 
 def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, piece: Piece, chosen: Mapping[str, int] | None = None,
@@ -65,19 +67,18 @@ def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor,
     if arch is None or (arch.sm, arch.suffix) != (90, "a"):
         return None
     found = tensor_cores_of(op, local, piece, chosen, arch)
-    if found is None or found.left.name not in (*HALVES, *BYTES) or found.product.reduce.where is not None or piece.holes or not _large(piece, found):
-        return None
-    if not _even(tensor, piece):
+    if found is None or found.product.reduce.where is not None or piece.holes or not _large(piece, found):
         return None
     product = found.product
-    left = _matrix(op, local, found, product.left, found.left, product.rows, piece)
-    right = _matrix(op, local, found, product.right, found.right, product.columns, piece)
+    first, second = (F16 if d.name in EIGHTHS else d for d in (found.left, found.right))
+    left = _matrix(op, local, found, product.left, first, product.rows, piece)
+    right = _matrix(op, local, found, product.right, second, product.columns, piece)
     if left is None or right is None:
         return None
-    if found.left.name not in HALVES:
-        # Bytes cannot be transposed on the way.
+    if first.bytes != 2:
+        # Others than halves cannot be transposed on the way.
         left, right = (replace(m, turned=not m.along) for m in (left, right))
-    way = Streamed(found, left, right)
+    way = Streamed(found, left, right, (first, second))
     return replace(way, otherwise=replace(found, unless=way))
 
 
@@ -99,11 +100,10 @@ def _total(ranges: Sequence[Range]) -> int | None:
     return prod(n for n in counts if n is not None) if None not in counts else None
 
 
-def _even(tensor: Tensor, piece: Piece) -> bool:
-    """Whether neighbouring columns may be stored together."""
-    last = piece.axes[-1]
-    first, size, low = known(last.lo), count(last), known(tensor.shape[-1][0])
-    return first is not None and low is not None and (first - low) % 2 == 0 and (size is None or size % 2 == 0)
+def _apart(t: Tensor, axes: tuple[int, ...], bytes_: int) -> bool:
+    """Whether what lies behind some axes is known to begin at multiples of 16 bytes."""
+    sizes = [(known(t.shape[k][0]), known(t.shape[k][1])) for k in axes]
+    return any(low is not None and high is not None and (high - low) * bytes_ % 16 == 0 for low, high in sizes)
 
 
 def _matrix(op: TypedOperator, local: Callable[[str], bool], found: TensorCores, factor: Expr, dtype: DType, axes: tuple[int, ...],
@@ -113,7 +113,8 @@ def _matrix(op: TypedOperator, local: Callable[[str], bool], found: TensorCores,
     if read is None or local(read.tensor) or any(word not in ("", "inside") for word in read.access):
         return None
     t, product = op.tensors[read.tensor], found.product
-    if t.dtype is not dtype or not all(isinstance(i, Name) for i in read.indices):
+    converted = t.dtype is not dtype
+    if (converted and not (t.dtype.name in EIGHTHS and dtype.name in HALVES)) or not all(isinstance(i, Name) for i in read.indices):
         return None
     ranges = {r.index: ("terms", k, r) for k, r in enumerate(ranges_of(product.reduce))}
     ranges |= {n: ("lines" if a in axes else "batch", a, piece.axes[a]) for n, a in product.plain.items()}
@@ -131,7 +132,9 @@ def _matrix(op: TypedOperator, local: Callable[[str], bool], found: TensorCores,
     second = "lines" if runs[-1][0] == "terms" else "terms"
     if second not in behind or (product.batch and "batch" not in behind):
         return None
-    return Matrix(read.tensor, runs[-1][0] == "terms", behind[second], behind.get("batch"))
+    inner, outer = behind[second], behind.get("batch")
+    uneven = not all(_apart(t, axes, dtype.bytes) for axes in (inner, outer) if axes is not None)
+    return Matrix(read.tensor, runs[-1][0] == "terms", inner, outer, converted=converted, uneven=uneven)
 
 
 def _dense(t: Tensor, run: list[tuple[int, Range]]) -> bool:

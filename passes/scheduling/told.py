@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from pipelink_ir.ir import contracts
+from pipelink_ir.ir.dtypes import F32
 from pipelink_ir.ir.nodes import Apply, Define, Module, Node, Operator, Reduce
 from pipelink_ir.ir.targets import CALLED, Arch, parse_arch
 from pipelink_ir.ir.walk import walk
@@ -18,7 +19,7 @@ from pipelink_ir.passes.scheduling.kernels import KernelPlan, kernels_of
 from pipelink_ir.passes.scheduling.libraries import told
 from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.streams import Streamed
-from pipelink_ir.passes.scheduling.tensor_cores import BYTES, HALVES, TensorCores, why_not
+from pipelink_ir.passes.scheduling.tensor_cores import BYTES, EIGHTHS, HALVES, TensorCores, why_not
 
 Said = tuple[str, str]
 """A kind of entry, and its text."""
@@ -78,13 +79,27 @@ def _kernels(op: Operator, arch: Arch) -> Iterator[Said]:
         yield "other", f"'%{name}' is attention on tensor cores, {ways}"
     for k in kernels_of(typed, plan, known):
         if isinstance(k.way, Streamed):
-            yield "other", (f"'%{k.jobs[0][0].name}' is a product on tensor cores, wgmma of {k.way.dtype}, its factors streamed by the copy engine; "
-                            f"where memory or sizes are not fit for that, {k.way.otherwise.instruction}")
+            held = "tf32" if k.way.dtypes[0] is F32 else k.way.dtypes[0].name
+            yield "other", (f"'%{k.jobs[0][0].name}' is a product on tensor cores, wgmma of {held}, its factors streamed by the copy engine"
+                            f"{_made(k.way)}; where memory or sizes are not fit for that, {k.way.otherwise.instruction}")
         elif isinstance(k.way, TensorCores) and k.way.unless is None:
             yield "other", f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.factors}{_better(arch, k.way)}"
         elif isinstance(k.way, Product):
             why = why_not(typed, plan.local, k.way, known) or "it has too few rows"
             yield "declined", f"tensor cores do not compute the product '%{k.jobs[0][0].name}': {why}"
+
+
+def _made(way: Streamed) -> str:
+    """Which factors are made over before."""
+    out = ""
+    for m, dtype in zip((way.left, way.right), way.dtypes, strict=True):
+        if m.turned:
+            out += f", '%{m.tensor}' turned first"
+        elif m.converted:
+            out += f", '%{m.tensor}' converted to {dtype} first"
+        elif m.uneven:
+            out += f", '%{m.tensor}' copied first if its lines do not follow each other at multiples of 16 bytes"
+    return out
 
 
 def _attentions(kernels: Iterable[KernelPlan]) -> dict[str, str]:
@@ -106,7 +121,7 @@ def _slower(way: Attention) -> str:
 
 
 def _better(arch: Arch, way: TensorCores) -> str:
-    return "; for sm_90a there may be a faster kernel" if arch.sm in (0, 90) and way.left.name in (*HALVES, *BYTES) else ""
+    return "; for sm_90a there may be a faster kernel" if arch.sm in (0, 90) and way.left.name in (*HALVES, *BYTES, *EIGHTHS, "f32") else ""
 
 
 def _is_product(x: object) -> bool:

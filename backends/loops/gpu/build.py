@@ -29,7 +29,7 @@ from pipelink_ir.backends.loops.gpu.short_rows import short_rows_body
 from pipelink_ir.backends.loops.gpu.stream import stream_body
 from pipelink_ir.backends.loops.gpu.tile import tile_body
 from pipelink_ir.backends.loops.gpu.turn import turn_body
-from pipelink_ir.backends.loops.gpu.turned import turned_body
+from pipelink_ir.backends.loops.gpu.turned import copied_body, turned_body
 from pipelink_ir.backends.loops.gpu.vector import grid_body
 from pipelink_ir.backends.loops.gpu.window import window_body
 from pipelink_ir.backends.loops.lower import Lowering, Sites
@@ -91,6 +91,11 @@ def _turned(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     return turned_body(op, plan, sites, k.jobs[0], k.way.of, k.way.left, k.chosen)
 
 
+def _copied(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
+    assert isinstance(k.way, Turning)
+    return copied_body(op, plan, sites, k.jobs[0], k.way.of, k.way.left, k.chosen)
+
+
 def _mma(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     assert isinstance(k.way, TensorCores)
     return mma_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
@@ -137,7 +142,7 @@ def _scan(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 
 BODIES: dict[str, Callable[[TypedOperator, Plan, Sites, KernelPlan], Body]] = {
     "attention": _attention, "beyond": _beyond,
-    "wgmma": _wgmma, "turned": _turned, "mma": _mma, "product": _product, "turn": _turn,
+    "wgmma": _wgmma, "turned": _turned, "copied": _copied, "mma": _mma, "product": _product, "turn": _turn,
     "window": _window, "tile": _tile, "block": _nest, "short": _short, "begin": _long, "long": _long, "grid": _grid, "scan": _scan}
 """What writes each kind of kernel; `passes/scheduling/kernels.py` says which kind that is."""
 

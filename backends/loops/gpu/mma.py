@@ -40,6 +40,8 @@ GROUP = 8
 """Rows of tiles that neighbouring blocks go through together: what they read stays in the cache."""
 QUAD = 4
 """Elements side by side that are read at once where terms are not neighbours and cannot be turned on the way to registers."""
+FLIGHT = 16
+"""Elements that a thread has on their way to shared memory at once, where they are read one by one."""
 SLACK = 8
 """Elements by which rows of sums in shared memory are longer than they need be."""
 
@@ -178,11 +180,11 @@ class _Factor:
     def _each_element(self, first: Atom, begin: Atom, slot: Atom) -> None:
         nest, lo, e, dtype = self.nest, self.lo, self.e, self.dtype
         zero = must(0, dtype.compute)
-        with nest.team.loop("s", i64(0), i64(self.lines * self.depth), nonempty=True) as s:
-            # Neighbouring threads read what lies side by side.
-            inner = self.lines if self.across_memory else self.depth
-            outer, fast = e.op("quot", s, i64(inner)), e.op("rest", s, i64(inner))
-            line, d = (fast, outer) if self.across_memory else (outer, fast)
+        # Neighbouring threads read what lies side by side.
+        inner, outer = (self.lines, self.depth) if self.across_memory else (self.depth, self.lines)
+
+        def element(other: Atom, fast: Atom) -> tuple[Atom, Atom]:
+            line, d = (fast, other) if self.across_memory else (other, fast)
             row, term = e.op("+", first, line), e.op("+", begin, d)
             inside = e.op("and", e.op("<", row, self.side.total), e.op("<", term, nest.depth.total))
 
@@ -191,8 +193,21 @@ class _Factor:
                 passes = TRUE if nest.x.where is None else lo.value(nest.x.where, env)
                 return e.branch(passes, lambda: e.convert(lo.value(self.expr, env), dtype.compute), lambda: zero, dtype.compute)
 
-            out = e.branch(inside, value, lambda: zero, dtype.compute)
-            e.raw(form.Store(self.name, self.place(slot, line, d), out, dtype))
+            return self.place(slot, line, d), e.branch(inside, value, lambda: zero, dtype.compute)
+
+        threads = nest.tiles.threads
+        each, turns = threads // inner, outer * inner // threads
+        if plain_read(self.expr) is None or nest.x.where is not None or threads % inner or turns % FLIGHT:
+            with nest.team.loop("s", i64(0), i64(self.lines * self.depth), nonempty=True) as s:
+                at, out = element(e.op("quot", s, i64(inner)), e.op("rest", s, i64(inner)))
+                e.raw(form.Store(self.name, at, out, dtype))
+            return
+        # Some are on their way at once.
+        with nest.team.loop("t", i64(0), i64(threads), nonempty=True) as t, e.loop("part", i64(0), i64(turns // FLIGHT), nonempty=True) as part:
+            fast, begins = e.op("rest", t, i64(inner)), e.op("+", e.op("quot", t, i64(inner)), e.op("*", part, i64(each * FLIGHT)))
+            found = [element(e.op("+", begins, i64(k * each)), fast) for k in range(FLIGHT)]
+            for at, out in found:
+                e.raw(form.Store(self.name, at, out, dtype))
 
     def _env(self, row: Atom, term: Atom) -> Env:
         """What the indices of the factor are."""

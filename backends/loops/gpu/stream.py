@@ -3,19 +3,21 @@
     resident block for tile in 0..fit ? tiles : 0 {
       contract %sums = %x * %w at row, column      copies and products run beside each other, and beside what other teams do
       each t in 0..128 {
-        unroll for j, i { two neighbouring elements of the result are made of two sums, and stored together; of narrow ones eight, which four threads trade }
+        unroll for j, i { two neighbouring elements of the result are made of two sums, and stored together; of narrow ones eight, which four threads trade;
+                          one by one where they do not lie so that they can be stored together }
       }
     }
 
-`fit` is found out at run time; where it does not hold, the kernel behind this one computes the product (`TensorCores.unless`).
+`fit` is found out at run time; where it does not hold, the kernel behind this one computes the product (`TensorCores.unless`). A factor whose lines do not
+follow each other at multiples of 16 bytes is read from a copy in which they do (`turned.py`).
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.emit import TRUE, Atom, i64, key_of
+from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, i64, key_of
 from pipelink_ir.backends.loops.gpu.flat import Flat, unravel
 from pipelink_ir.backends.loops.gpu.product import Tiled
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
@@ -27,6 +29,15 @@ from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling import streams
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.streams import COLUMNS, ROWS, Matrix, Streamed
+
+
+def _times(a: form.Expr, b: form.Expr) -> form.Expr:
+    return form.Op("*", (a, b), I64)
+
+
+def _rounded(n: form.Expr, each: int) -> form.Expr:
+    return _times(form.Op("floordiv", (form.Op("+", (n, i64(each - 1)), I64), i64(each)), I64), i64(each))
+
 
 GROUP = 16
 """Rows of tiles that neighbouring blocks go through together."""
@@ -45,22 +56,23 @@ def stream_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Stre
 
 
 def fit(nest: Tiled, way: Streamed, tiles: Atom) -> Atom:
-    """Whether the sizes and the memory of a call are fit for streams."""
-    lo, e = nest.lo, nest.e
-    each = i64(16 // way.dtype.bytes)
-    conds = [e.op(">=", tiles, i64(streams.ENOUGH)), e.op(">=", nest.depth.total, i64(streams.DEEP))]
-    for m in (way.left, way.right):
-        steps = [_behind(nest, m, m.inner), *([] if m.outer is None else [_behind(nest, m, m.outer)]), *([nest.depth.total] if m.turned else [])]
-        conds += [e.op("==", e.op("mod", n, each), i64(0)) for n in steps]
-        conds.append(_aligned(lo, m.tensor, 16))
-    tensor, _ = nest.jobs[0]
-    conds += [e.op("==", e.op("mod", n, i64(2)), i64(0)) for n in (nest.axes[-1].n, extent(lo, tensor, len(tensor.shape) - 1))]
-    conds.append(_aligned(lo, tensor.name, 2 * tensor.dtype.bytes))
-    out: Atom = TRUE
-    for c in conds:
-        if not isinstance(c, form.Const) or not c.value:
-            out = c if out is TRUE else e.op("and", out, c)
+    """Whether the sizes and the memory of a call are fit for streams: what is read where it lies begins at a multiple of 16 bytes."""
+    e = nest.e
+    out = e.op("and", e.op(">=", tiles, i64(streams.ENOUGH)), e.op(">=", nest.depth.total, i64(streams.DEEP)))
+    for m, dtype in zip((way.left, way.right), way.dtypes, strict=True):
+        moved = TRUE if m.turned or m.converted else uneven(nest, m, dtype)
+        if moved is not TRUE:
+            out = e.op("and", out, e.op("or", moved, aligned(nest.lo, m.tensor, 16)))
     return out
+
+
+def uneven(nest: Tiled, m: Matrix, dtype: DType) -> Atom:
+    """Whether what is behind a line, or behind a matrix of a batch, does not begin at a multiple of 16 bytes."""
+    if not m.uneven:
+        return FALSE
+    e, each = nest.e, i64(16 // dtype.bytes)
+    found = [e.op("!=", e.op("mod", _behind(nest, m, some), each), i64(0)) for some in (m.inner, m.outer) if some is not None]
+    return found[0] if len(found) == 1 else e.op("or", *found)
 
 
 def tiles_of(nest: Tiled) -> Atom:
@@ -74,7 +86,8 @@ def _parts(nest: Tiled, axis: Flat, size: int) -> Atom:
     return e.op("floordiv", e.op("+", axis.total, i64(size - 1)), i64(size))
 
 
-def _aligned(lo: Lowering, tensor: str, size: int) -> Atom:
+def aligned(lo: Lowering, tensor: str, size: int) -> Atom:
+    """Whether a tensor begins at a multiple of so many bytes."""
     e, key = lo.e, ("aligned", tensor, size)
     found = e.find(key)
     if found is None:
@@ -99,13 +112,37 @@ class Streams(Tiled):
         super().__init__(lo, jobs, way.otherwise.product)
         self.way = way
 
-    def turned(self, left: bool) -> form.Buffer:
-        """The memory of a factor that is turned over: batch, lines and terms."""
+    def made(self, left: bool) -> form.Buffer:
+        """The memory of a factor that is turned over, or copied if it has to be: batch, lines and terms, or terms and lines, the last one rounded up."""
         m, axes = (self.way.left, self.product.rows) if left else (self.way.right, self.product.columns)
-        total = self.plain(self.depth.total)
-        for k in (*self.product.batch, *axes):
-            total = form.Op("*", (total, form.Op("max", (self.size(k), i64(0)), I64)), I64)
-        return form.Buffer(f"{m.tensor}.{'left' if left else 'right'}.by_terms", "temporary", self.lo.op.tensors[m.tensor].dtype, (total,))
+        sizes = {"terms": self.plain(self.depth.total), "lines": self._all(axes)}
+        fast, slow = ("terms", "lines") if m.along or m.turned else ("lines", "terms")
+        total = _times(self._all(self.product.batch), _times(sizes[slow], _rounded(sizes[fast], self.each)))
+        if not m.turned and not m.converted:
+            apart = [form.Op("mod", (self.plain(_behind(self, m, some)), i64(self.each)), I64) for some in (m.inner, m.outer) if some is not None]
+            total = _times(total, form.Op("min", (apart[0] if len(apart) == 1 else form.Op("+", (apart[0], apart[1]), I64), i64(1)), I64))
+        word = "by_terms" if m.turned else "even"
+        return form.Buffer(f"{m.tensor}.{'left' if left else 'right'}.{word}", "temporary", self.way.dtypes[0 if left else 1], (total,))
+
+    @property
+    def each(self) -> int:
+        """Elements of 16 bytes."""
+        return 16 // self.way.dtypes[0].bytes
+
+    def pitch(self, fast: Atom) -> Atom:
+        """Elements from one line to the next in such memory."""
+        e, each = self.e, i64(self.each)
+        return e.op("*", e.op("floordiv", e.op("+", fast, i64(self.each - 1)), each), each)
+
+    def uneven(self, m: Matrix) -> Atom:
+        """Whether the lines of a factor do not follow each other at multiples of 16 bytes."""
+        return uneven(self, m, self.way.dtypes[0])
+
+    def _all(self, axes: tuple[int, ...]) -> form.Expr:
+        total: form.Expr = i64(1)
+        for k in axes:
+            total = _times(total, form.Op("max", (self.size(k), i64(0)), I64))
+        return total
 
     def steps(self, m: Matrix, side: Flat) -> tuple[Atom, Atom]:
         """Elements from one place to the next along the second axis and along the batch, as a factor lies in its tensor."""
@@ -130,7 +167,7 @@ class _Stream(Streams):
     def __init__(self, lo: Lowering, jobs: list[Job], way: Streamed) -> None:
         super().__init__(lo, jobs, way)
         along = (way.left.along or way.left.turned, way.right.along or way.right.turned)
-        self.ring = form.Ring(way.otherwise.left, way.otherwise.right, self.kind.dtype, ROWS // 64, COLUMNS, along)
+        self.ring = form.Ring(*way.dtypes, self.kind.dtype, ROWS // 64, COLUMNS, along)
 
     def write(self) -> None:
         """Writes the kernel."""
@@ -158,11 +195,7 @@ class _Stream(Streams):
     def _words(self) -> form.Expr:
         """Memory for the maps of all blocks there may be, as the size of a buffer: of symbols alone."""
         def part(axes: tuple[int, ...], size: int) -> form.Expr:
-            total: form.Expr = i64(1)
-            for k in axes:
-                n = self.size(k)
-                total = form.Op("*", (total, form.Op("max", (n, i64(0)), I64)), I64)
-            return form.Op("floordiv", (form.Op("+", (total, i64(size - 1)), I64), i64(size)), I64)
+            return form.Op("floordiv", (form.Op("+", (self._all(axes), i64(size - 1)), I64), i64(size)), I64)
 
         p = self.product
         blocks = form.Op("*", (part(p.batch, 1), form.Op("*", (part(p.rows, ROWS), part(p.columns, COLUMNS)), I64)), I64)
@@ -170,77 +203,112 @@ class _Stream(Streams):
         return form.Op("+", (form.Op("*", (blocks, i64(MAP_WORDS)), I64), i64(16)), I64)
 
     def _panel(self, m: Matrix, side: Flat, left: bool) -> form.Panel:
-        terms, lines, batches = self.depth.total, side.total, self.batch.total
-        if m.turned:
-            made = self.turned(left)
-            self.lo.scratch.append(made)
-            return form.Panel(made.name, (terms, lines, batches), (terms, self.e.op("*", terms, lines)))
-        return form.Panel(m.tensor, (terms, lines, batches) if m.along else (lines, terms, batches), self.steps(m, side))
+        e, terms, lines, batches = self.e, self.depth.total, side.total, self.batch.total
+        sizes, steps = (terms, lines, batches) if m.along or m.turned else (lines, terms, batches), self.steps(m, side)
+        moved = TRUE if m.turned or m.converted else self.uneven(m)
+        if isinstance(moved, form.Const) and not moved.value:
+            return form.Panel(self._source(m), sizes, steps, m.tensor, FALSE)
+        made, pitch = self.made(left), self.pitch(sizes[0])
+        self.lo.scratch.append(made)
+        theirs = pitch, e.op("*", pitch, sizes[1])
+        if isinstance(moved, form.Const):
+            return form.Panel(made.name, sizes, theirs, made.name, TRUE)
+        first, second = (e.choose(moved, a, b) for a, b in zip(theirs, steps, strict=True))
+        return form.Panel(self._source(m), sizes, (first, second), made.name, moved)
+
+    def _source(self, m: Matrix) -> str:
+        return self.lo.buffer(self.lo.op.tensors[m.tensor])
 
     # --------------------------------------------------------------------------------------------------------------- results
 
     def _epilogue(self, sums: str, row: Atom, column: Atom) -> None:
-        """Makes elements of the sums, two at a time. Behind the edges the last ones are made again and not stored, so that nothing waits for a condition."""
+        """Makes elements of the sums, two at a time. A tile that lies inside is stored by wide accesses and asks nothing. In others the last elements are made
+        again behind the edges and not stored, so that nothing waits for a condition but the stores."""
         e, ring, (t, _) = self.e, self.ring, self.jobs[0]
-        narrow = t.dtype.bytes <= 2
-        wide = self._wide() if narrow else TRUE
+        each = 4 if t.dtype.bytes <= 2 else 1
+        pairs, wide = self._together(2), self._together(2 * each)
+        inside = [e.op("<=", e.op("+", first, i64(size)), side.total) for first, size, side in ((row, ring.rows, self.down), (column, ring.n, self.across))]
+        fast = e.all_of([wide, *inside])
+        with e.when(fast), self._threads(row) as (top, quarter), self._unrolled("j", ring.n // 8 // each) as j, self._unrolled("i", 2 * ring.m) as i:
+            block = e.op("+", column, e.op("*", j, i64(8 * each)))
+            (self._eight if each > 1 else self._two)(sums, self._number(i, j, each), self._row_of(top, i), block, quarter)
+        with e.when(e.op("not", fast)), self._threads(row) as (top, quarter), self._unrolled("j", ring.n // 8) as j, self._unrolled("i", 2 * ring.m) as i:
+            c = e.op("+", e.op("+", column, e.op("*", j, i64(8))), e.op("*", quarter, i64(2)))
+            self._at_edges(sums, self._number(i, j, 1), self._row_of(top, i), c, pairs)
+
+    @contextmanager
+    def _threads(self, row: Atom) -> Iterator[tuple[Atom, Atom]]:
+        """The work of each thread of a team: its first row, and its place among the four that have it."""
+        e = self.e
         with e.loop("t", i64(0), i64(TEAM), kind="each", nonempty=True) as thread:
             lane = e.op("rest", thread, i64(32))
             top = e.op("+", row, e.op("+", e.op("*", e.op("quot", thread, i64(32)), i64(16)), e.op("quot", lane, i64(4))))
-            quarter = e.op("rest", lane, i64(4))
-            each = 4 if narrow else 1
-            with self._unrolled("j", ring.n // 8 // each) as j, self._unrolled("i", 2 * ring.m) as i:
-                block = e.op("+", column, e.op("*", j, i64(8 * each)))
-                r = e.op("+", top, e.op("+", e.op("*", e.op("quot", i, i64(2)), i64(64)), e.op("*", e.op("rest", i, i64(2)), i64(8))))
-                number = e.op("+", e.op("*", e.op("quot", i, i64(2)), i64(ring.n // 2)), e.op("*", e.op("rest", i, i64(2)), i64(2)))
-                number = e.op("+", number, e.op("*", j, i64(4 * each)))
-                if narrow:
-                    self._eight(sums, number, r, block, quarter, wide)
-                else:
-                    c = e.op("+", block, e.op("*", quarter, i64(2)))
-                    pair = self._pairs(sums, number, r, [c], t.dtype)
-                    self._stored(pair, 0, r, c, 2)
+            yield top, e.op("rest", lane, i64(4))
+
+    def _row_of(self, top: Atom, i: Atom) -> Atom:
+        """The row of a thread in part `i` of its sums."""
+        e = self.e
+        return e.op("+", top, e.op("+", e.op("*", e.op("quot", i, i64(2)), i64(64)), e.op("*", e.op("rest", i, i64(2)), i64(8))))
+
+    def _number(self, i: Atom, j: Atom, each: int) -> Atom:
+        """The number of the first sum there, in `each` times eight columns with the number `j`."""
+        e = self.e
+        number = e.op("+", e.op("*", e.op("quot", i, i64(2)), i64(self.ring.n // 2)), e.op("*", e.op("rest", i, i64(2)), i64(2)))
+        return e.op("+", number, e.op("*", j, i64(4 * each)))
 
     def _unrolled(self, hint: str, count: int) -> AbstractContextManager[form.Ref]:
         return self.e.loop(hint, i64(0), i64(count), nonempty=True, unroll=True)
 
-    def _wide(self) -> Atom:
-        """Whether eight elements of the result may be stored together, found out at run time."""
+    def _together(self, count: int) -> Atom:
+        """Whether so many elements of the result may be stored together, found out at run time."""
         lo, e, (t, _) = self.lo, self.e, self.jobs[0]
-        axis, k, each = self.axes[-1], len(t.shape) - 1, i64(EIGHT)
+        axis, k, each = self.axes[-1], len(t.shape) - 1, i64(count)
         conds = [e.op("==", e.op("mod", n, each), i64(0)) for n in (axis.n, extent(lo, t, k), e.op("-", axis.lo, low(lo, t, k)))]
-        return e.all_of([*conds, _aligned(lo, t.name, EIGHT * t.dtype.bytes)])
+        return e.all_of([*conds, aligned(lo, t.name, count * t.dtype.bytes)])
 
-    def _eight(self, sums: str, number: Atom, r: Atom, block: Atom, quarter: Atom, wide: Atom) -> None:
+    def _eight(self, sums: str, number: Atom, r: Atom, block: Atom, quarter: Atom) -> None:
         """A line of 32 elements, eight of each of four neighbouring threads: made where the sums are, stored where they lie together."""
         e, (t, _) = self.e, self.jobs[0]
         first = e.op("+", block, e.op("*", quarter, i64(2)))
-        made = self._pairs(sums, number, r, [e.op("+", first, i64(8 * w)) for w in range(4)], t.dtype)
+        made = self._pairs(sums, number, r, [(e.op("+", first, i64(8 * w)), e.op("+", first, i64(8 * w + 1))) for w in range(4)], t.dtype)
         mine = e.memory("mine")
         e.raw(form.Alloc(mine, t.dtype, i64(EIGHT)))
         e.raw(form.Trade(mine, made))
-        c = e.op("+", block, e.op("*", quarter, i64(EIGHT)))
-        with e.when(wide):
-            self._stored(mine, 0, r, c, EIGHT)
-        with e.when(e.op("not", wide)):
-            for k in range(0, EIGHT, 2):
-                self._stored(mine, k, r, e.op("+", c, i64(k)), 2)
+        self._store(mine, 0, r, e.op("+", block, e.op("*", quarter, i64(EIGHT))), EIGHT)
 
-    def _stored(self, memory: str, first: int, r: Atom, c: Atom, count: int) -> None:
-        """Neighbouring elements go to their place, if that is inside."""
-        lo, e, (t, _) = self.lo, self.e, self.jobs[0]
-        with e.when(e.op("and", e.op("<", r, self.down.total), e.op("<", c, self.across.total))):
-            e.raw(form.Move(lo.buffer(t), address(lo, t, self._at(r, c)), memory, i64(first), count))
+    def _two(self, sums: str, number: Atom, r: Atom, block: Atom, quarter: Atom) -> None:
+        """A pair of neighbouring elements."""
+        e = self.e
+        c = e.op("+", block, e.op("*", quarter, i64(2)))
+        self._store(self._pairs(sums, number, r, [(c, e.op("+", c, i64(1)))], self.jobs[0][0].dtype), 0, r, c, 2)
 
-    def _pairs(self, sums: str, number: Atom, r: Atom, columns: Sequence[Atom], dtype: DType) -> str:
+    def _at_edges(self, sums: str, number: Atom, r: Atom, c: Atom, pairs: Atom) -> None:
+        """A pair of neighbouring elements of a tile that does not lie inside, or whose elements cannot be stored by wide accesses."""
+        e, down, across = self.e, self.down.total, self.across.total
+        second, last = e.op("+", c, i64(1)), e.op("-", across, i64(1))
+        line = e.op("min", r, e.op("-", down, i64(1)))
+        made = self._pairs(sums, number, line, [(e.op("min", c, last), e.op("min", second, last))], self.jobs[0][0].dtype)
+        with e.when(e.op("and", e.op("<", r, down), e.op("<", c, across))):
+            with e.when(pairs):
+                self._store(made, 0, r, c, 2)
+            alone = e.op("not", pairs)
+            with e.when(alone):
+                self._store(made, 0, r, c, 1)
+            with e.when(e.op("and", alone, e.op("<", second, across))):
+                self._store(made, 1, r, second, 1)
+
+    def _store(self, memory: str, first: int, r: Atom, c: Atom, count: int) -> None:
+        """Neighbouring elements go to their place."""
+        lo, (t, _) = self.lo, self.jobs[0]
+        self.e.raw(form.Move(lo.buffer(t), address(lo, t, self._at(r, c)), memory, i64(first), count))
+
+    def _pairs(self, sums: str, number: Atom, r: Atom, columns: Sequence[tuple[Atom, Atom]], dtype: DType) -> str:
         """Pairs of neighbouring elements, made of neighbouring sums, in scratch: of f32 where they become halves, which are rounded two at a time."""
         lo, e, (t, piece) = self.lo, self.e, self.jobs[0]
-        line = e.op("min", r, e.op("-", self.down.total, i64(1)))
         values: list[Atom] = []
-        for w, column in enumerate(columns):
-            place = e.op("min", column, e.op("-", self.across.total, i64(2)))
-            for d in range(2):
-                at = self._at(line, e.op("+", place, i64(d)))
+        for w, pair in enumerate(columns):
+            for d, column in enumerate(pair):
+                at = self._at(r, column)
                 dot = e.bind("dot", form.Load(sums, e.op("+", number, i64(4 * w + d)), self.ring.sum, self.ring.sum))
                 key = ("reduce", id(self.x), tuple((n, key_of(at[k])) for n, k in sorted(self.product.plain.items())))
                 e.remember(key, finish(lo, self.x, self.kind, dot, i64(0), TRUE))

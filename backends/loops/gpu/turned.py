@@ -1,8 +1,17 @@
-"""A factor of bytes turned over, so that its terms lie side by side as tensor cores want them: squares pass through shared memory, 16 bytes at a time.
+"""Factors of products that stream, made over before: their lines then follow each other at multiples of 16 bytes, as the copy engine wants them.
 
-    block for tile in 0..fit ? tiles : 0 {
-      thread t: 16 neighbouring lines of one term into shared memory, each to a line of its own     barrier
-      thread t: 16 neighbouring terms of one line to %w.by_terms
+Bytes and f32 are turned, so that their terms lie side by side as tensor cores want them: squares pass through shared memory, 16 bytes at a time where they lie
+so.
+
+    block for square in 0..fit ? squares : 0 {
+      thread t: 16 bytes of neighbouring lines of one term into shared memory, each element to a line of its own     barrier
+      thread t: 16 bytes of neighbouring terms of one line to %w.by_terms
+    }
+
+What lies right but for the distance of its lines is copied, where that is found out at run time, and f8 is converted:
+
+    block for piece in 0..fit and uneven ? pieces : 0 {
+      thread t: one column of a few lines to registers, then to %w.even
     }
 """
 from __future__ import annotations
@@ -10,70 +19,121 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.emit import Atom, i64
+from pipelink_ir.backends.loops.emit import TRUE, Atom, i64
 from pipelink_ir.backends.loops.fold import must
-from pipelink_ir.backends.loops.gpu.stream import Streams, fit, tiles_of
+from pipelink_ir.backends.loops.gpu.stream import Streams, aligned, fit, tiles_of
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.streams import Streamed
 
-SIDE, CHUNK = 64, 16
-"""Places along the side of a square, and bytes of one access."""
-PITCH = SIDE + CHUNK
-THREADS = SIDE * SIDE // CHUNK
+CHUNK = 16
+"""Bytes of one access."""
+THREADS = 256
+FLIGHT = 16
+"""Bytes of each thread that are on their way at once where a factor is copied."""
 
 
 def turned_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Streamed, left: bool,
                 chosen: Mapping[str, int] | None = None) -> tuple[Lowering, int]:
     """The kernel that turns a factor, still open, and the number of its threads."""
     lo = Lowering(op, plan, sites, frozenset((job[0].name,)), chosen)
-    _Turned(lo, [job], way).turn(left)
+    _Made(lo, [job], way).turn(left)
     return lo, THREADS
 
 
-class _Turned(Streams):
+def copied_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Streamed, left: bool,
+                chosen: Mapping[str, int] | None = None) -> tuple[Lowering, int]:
+    """The kernel that copies a factor, still open, and the number of its threads."""
+    lo = Lowering(op, plan, sites, frozenset((job[0].name,)), chosen)
+    _Made(lo, [job], way).copy(left)
+    return lo, THREADS
+
+
+class _Made(Streams):
     """The loops of one kernel."""
 
-    def turn(self, left: bool) -> None:
-        """Writes the kernel."""
+    def copy(self, left: bool) -> None:
+        """Writes the kernel that copies a factor."""
         lo, e = self.lo, self.e
         m, side = (self.way.left, self.down) if left else (self.way.right, self.across)
-        source, target = lo.op.tensors[m.tensor], self.turned(left)
+        source, target = lo.op.tensors[m.tensor], self.made(left)
         lo.scratch.append(target)
+        fast, slow = (self.depth.total, side.total) if m.along else (side.total, self.depth.total)
+        (step, batch_step), pitch, lines = self.steps(m, side), self.pitch(fast), FLIGHT // source.dtype.bytes
+        across = e.op("floordiv", e.op("+", fast, i64(THREADS - 1)), i64(THREADS))
+        down = e.op("floordiv", e.op("+", slow, i64(lines - 1)), i64(lines))
+        pieces = e.op("*", self.batch.total, e.op("*", across, down))
+        wanted = e.op("and", fit(self, self.way, tiles_of(self)), TRUE if m.converted else self.uneven(m))
+        with e.loop("piece", i64(0), e.choose(wanted, pieces, i64(0)), kind="block") as p:
+            above = e.op("quot", p, across)
+            column, line = e.op("*", e.op("rest", p, across), i64(THREADS)), e.op("*", e.op("rest", above, down), i64(lines))
+            batch = e.op("quot", above, down)
+            with self.team.loop("t", i64(0), i64(THREADS), nonempty=True) as t:
+                own, place = e.memory("own"), e.op("+", column, t)
+                e.raw(form.Alloc(own, source.dtype, i64(lines)))
+                # Beyond the end the last ones are read again: so all loads are under way at once.
+                inside = e.op("min", place, e.op("-", fast, i64(1)))
+                for k in range(lines):
+                    at = e.op("*", e.op("min", e.op("+", line, i64(k)), e.op("-", slow, i64(1))), step)
+                    e.raw(form.Move(own, i64(k), lo.buffer(source), e.op("+", e.op("*", batch, batch_step), e.op("+", at, inside)), 1))
+                for k in range(lines):
+                    row = e.op("+", line, i64(k))
+                    with e.when(e.op("and", e.op("<", place, fast), e.op("<", row, slow))):
+                        at = e.op("*", e.op("+", e.op("*", batch, slow), row), pitch)
+                        if m.converted:
+                            value = e.bind("x", form.Load(own, i64(k), source.dtype, source.dtype.compute))
+                            e.raw(form.Store(target.name, e.op("+", at, place), value, target.memory))
+                        else:
+                            e.raw(form.Move(target.name, e.op("+", at, place), own, i64(k), 1))
+
+    def turn(self, left: bool) -> None:
+        """Writes the kernel that turns a factor."""
+        lo, e = self.lo, self.e
+        m, side = (self.way.left, self.down) if left else (self.way.right, self.across)
+        source, target = lo.op.tensors[m.tensor], self.made(left)
+        lo.scratch.append(target)
+        chunk, whole = CHUNK // source.dtype.bytes, {1: 64, 4: 32}[source.dtype.bytes]
+        assert whole * whole // chunk == THREADS, "each thread brings one chunk of a square"
         lines, terms = side.total, self.depth.total
-        step, batch_step = self.steps(m, side)
-        across, down = (e.op("floordiv", e.op("+", n, i64(SIDE - 1)), i64(SIDE)) for n in (lines, terms))
+        (step, batch_step), pitch = self.steps(m, side), self.pitch(terms)
+        across, down = (e.op("floordiv", e.op("+", n, i64(whole - 1)), i64(whole)) for n in (lines, terms))
         squares = e.op("*", self.batch.total, e.op("*", across, down))
+        together = e.op("and", aligned(lo, m.tensor, CHUNK), e.op("not", self.uneven(m)))
         with e.loop("square", i64(0), e.choose(fit(self, self.way, tiles_of(self)), squares, i64(0)), kind="block") as p:
             above = e.op("quot", p, across)
-            line, term = e.op("*", e.op("rest", p, across), i64(SIDE)), e.op("*", e.op("rest", above, down), i64(SIDE))
+            line, term = e.op("*", e.op("rest", p, across), i64(whole)), e.op("*", e.op("rest", above, down), i64(whole))
             batch = e.op("quot", above, down)
             square = e.memory("square")
-            e.raw(form.Alloc(square, source.dtype, i64(SIDE * PITCH), True))
+            e.raw(form.Alloc(square, source.dtype, i64(whole * (whole + chunk)), True))
             with self.team.loop("t", i64(0), i64(THREADS), nonempty=True) as t:
-                d, first = self._split(t)
-                at = e.op("+", e.op("*", batch, batch_step), e.op("+", e.op("*", e.op("+", term, d), step), e.op("+", line, first)))
-                inside = e.op("and", e.op("<", e.op("+", term, d), terms), e.op("<", e.op("+", line, first), lines))
+                d, first = self._split(t, whole // chunk, chunk)
+                row = e.op("+", line, first)
+                at = e.op("+", e.op("*", batch, batch_step), e.op("+", e.op("*", e.op("+", term, d), step), row))
                 own = e.memory("own")
-                e.raw(form.Alloc(own, source.dtype, i64(CHUNK)))
-                for k in range(CHUNK):
+                e.raw(form.Alloc(own, source.dtype, i64(chunk)))
+                for k in range(chunk):
                     e.raw(form.Store(own, i64(k), must(0, source.dtype.compute), source.dtype))
-                with e.when(inside):
-                    e.raw(form.Move(own, i64(0), lo.buffer(source), at, CHUNK))
-                for k in range(CHUNK):
+                inside = e.op("<", e.op("+", term, d), terms)
+                with e.when(e.op("and", together, e.op("and", inside, e.op("<", row, lines)))):
+                    e.raw(form.Move(own, i64(0), lo.buffer(source), at, chunk))
+                with e.when(e.op("not", together)):
+                    for k in range(chunk):
+                        with e.when(e.op("and", inside, e.op("<", e.op("+", row, i64(k)), lines))):
+                            e.raw(form.Move(own, i64(k), lo.buffer(source), e.op("+", at, i64(k)), 1))
+                for k in range(chunk):
                     value = form.Load(own, i64(k), source.dtype, source.dtype.compute)
-                    e.raw(form.Store(square, e.op("+", e.op("*", e.op("+", first, i64(k)), i64(PITCH)), d), value, source.dtype))
+                    e.raw(form.Store(square, e.op("+", e.op("*", e.op("+", first, i64(k)), i64(whole + chunk)), d), value, source.dtype))
             e.raw(form.Barrier())
             with self.team.loop("t", i64(0), i64(THREADS), nonempty=True) as t:
-                n, first = self._split(t)
+                n, first = self._split(t, whole // chunk, chunk)
                 row, column = e.op("+", line, n), e.op("+", term, first)
-                at = e.op("+", e.op("*", e.op("+", e.op("*", batch, lines), row), terms), column)
+                at = e.op("+", e.op("*", e.op("+", e.op("*", batch, lines), row), pitch), column)
                 with e.when(e.op("and", e.op("<", row, lines), e.op("<", column, terms))):
-                    e.raw(form.Move(target.name, at, square, e.op("+", e.op("*", n, i64(PITCH)), first), CHUNK))
+                    e.raw(form.Move(target.name, at, square, e.op("+", e.op("*", n, i64(whole + chunk)), first), chunk))
 
-    def _split(self, t: Atom) -> tuple[Atom, Atom]:
+    def _split(self, t: Atom, chunks: int, chunk: int) -> tuple[Atom, Atom]:
         """The line of a thread in the square, and where it begins there."""
         e = self.e
-        return e.op("quot", t, i64(SIDE // CHUNK)), e.op("*", e.op("rest", t, i64(SIDE // CHUNK)), i64(CHUNK))
+        return e.op("quot", t, i64(chunks)), e.op("*", e.op("rest", t, i64(chunks)), i64(chunk))

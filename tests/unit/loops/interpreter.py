@@ -225,7 +225,7 @@ def cast(v: Any, source: DType, to: DType, saturate: bool) -> Any:
 
 def stored(v: Any, d: DType) -> Any:
     """What memory holds of a value."""
-    if d.is_float and isinstance(v, int | float | np.floating):
+    if d.is_float and isinstance(v, int | float | np.generic):
         if d in (F32, F64) or d.name == "f16":
             return d.numpy().type(v)
         return np.array(v, np.float64).astype(d.numpy())[()]

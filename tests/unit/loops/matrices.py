@@ -114,7 +114,8 @@ def panel(m: GpuMachine, p: form.Panel, along: bool, lines: range, terms: int, b
     sizes, steps = [m.ev(n) for n in p.sizes], [m.ev(n) for n in p.steps]
     assert (sizes[0] if along else sizes[1]) == terms
     assert batch < sizes[2]
-    memory = m.memory[p.buffer]
+    buffer = p.other if m.ev(p.moved) else p.buffer
+    memory = m.memory[buffer]
     out = np.zeros((len(lines), terms))
     for n, line in enumerate(lines):
         if line >= (sizes[1] if along else sizes[0]):
@@ -122,7 +123,7 @@ def panel(m: GpuMachine, p: form.Panel, along: bool, lines: range, terms: int, b
         for k in range(terms):
             i, j = (k, line) if along else (line, k)
             place = i + j * steps[0] + batch * steps[1]
-            m.touch(p.buffer, place, False)
+            m.touch(buffer, place, False)
             out[n, k] = float(memory[place])
     return out
 

@@ -26,7 +26,7 @@ def yes(name: str) -> form.Ref:
 
 
 LEFT, RIGHT = form.Factor("a", i("e0"), True, 8), form.Factor("b", i("e1"), True, 8)
-A, B = (form.Panel(n, (i(f"{n}0"), i(f"{n}1"), i(f"{n}2")), (i(f"{n}3"), i(f"{n}4"))) for n in "ab")
+A, B = (form.Panel(n, (i(f"{n}0"), i(f"{n}1"), i(f"{n}2")), (i(f"{n}3"), i(f"{n}4")), f"{n}6", yes(f"{n}5")) for n in "ab")
 SAMPLES: list[tuple[form.Stmt, str, str, str]] = [
     # a statement, the names in its places, those in its data, and what it makes
     (form.Let("v", i("e0")), "", "e0", "v"),
@@ -51,7 +51,7 @@ SAMPLES: list[tuple[form.Stmt, str, str, str]] = [
     (form.Commit(), "", "", ""),
     (form.Await(1), "", "", ""),
     (form.Contract("t", form.Ring(F16, F16, F32, 1, 64, (True, True)), A, B, i("e0"), i("e1"), i("e2"), i("e3"), "u"),
-     "e0 e1 e2 e3 a0 a1 a2 a3 a4 b0 b1 b2 b3 b4", "", "%t"),
+     "e0 e1 e2 e3 a0 a1 a2 a3 a4 b0 b1 b2 b3 b4", "a5 b5", "%t"),
     (form.Dot("t", TILES, LEFT, RIGHT, 16), "e0 e1", "", "%t"),
     (form.Online("t", "u", "w", None, 1, 2, 0, form.Ref("e0", F32)), "", "e0", "%t %u %w"),
     (form.AcrossRow("t", "sum", 2), "", "", "%t"),
@@ -83,7 +83,8 @@ def test_all_statements_have_a_sample() -> None:
 def test_memory_that_is_read_by_no_expression() -> None:
     found = {type(s): set(reads(s)) for s, *_ in SAMPLES}
     assert found[form.Move] == found[form.Trade] == found[form.CopyAsync] == {"%u"}
-    assert found[form.Multiply] == found[form.Contract] == found[form.Dot] == {"%a", "%b"}
+    assert found[form.Multiply] == found[form.Dot] == {"%a", "%b"}
+    assert found[form.Contract] == {"%a", "%a6", "%b", "%b6"}
     assert found[form.StoreFragment] == {"#f"}
     assert found[form.Store] == found[form.Barrier] == set()
 

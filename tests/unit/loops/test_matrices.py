@@ -131,15 +131,16 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("little")
 @pytest.mark.parametrize(("left", "right", "body", "einsum"), [
     ((70, 40), (40, 24), "sum[k < K](%x[i, k] * %w[k, j])", "ik,kj->ij"), ((40, 72), (24, 40), "sum[k < K](%x[k, i] * %w[j, k])", "ki,jk->ij"),
-    ((70, 20), (20, 23), "sum[k < K](%x[i, k] * %w[k, j])", "ik,kj->ij")])
+    ((70, 20), (20, 23), "sum[k < K](%x[i, k] * %w[k, j])", "ik,kj->ij"), ((70, 21), (21, 24), "sum[k < K](%x[i, k] * %w[k, j])", "ik,kj->ij"),
+    ((21, 67), (22, 21), "sum[k < K](%x[k, i] * %w[j, k])", "ki,jk->ij")])
 def test_products_that_stream(left: tuple[int, int], right: tuple[int, int], body: str, einsum: str) -> None:
     x, w, b = array("f16", *left), array("f16", *right), array("f16", right[einsum.split("->")[0].split(",")[1].index("j")])
     names = {"i": "M", "j": "N", "k": "K"}
     first, second = ("x".join(names[c] for c in part) for part in einsum.split("->")[0].split(","))
     text = op(f"%x: tensor<{first}xf16>, %w: tensor<{second}xf16>, %b: tensor<Nxf16> -> %y: tensor<MxNxf32>", f"%y[i, j] = max({body} + %b[j], 0)")
     program = built(text, HOPPER)
-    assert [k.resident for k in program.kernels] == [True, True]
-    assert [k.name for k in program.kernels] == ["f.y", "f.y.otherwise"]
+    assert [k.name for k in program.kernels] == ["f.y.copied.left", "f.y.copied.right", "f.y", "f.y.otherwise"]
+    assert [k.resident for k in program.kernels] == [False, False, True, True]
     assert "contract %sums" in program_text(program)
     want = np.maximum(np.einsum(einsum, x.astype(np.float64), w.astype(np.float64)) + b, 0)
     np.testing.assert_allclose(run(program, {"x": x, "w": w, "b": b})["y"].astype(np.float64), want, rtol=1e-3, atol=1e-2)
@@ -169,13 +170,22 @@ def test_products_that_do_not_stream(text: str, arch: Arch) -> None:
 
 def test_bytes_are_turned_so_that_their_terms_lie_side_by_side() -> None:
     program = built(plain("i8", "u8", "i32"), HOPPER)
-    assert [k.name for k in program.kernels] == ["f.y.turned.right", "f.y", "f.y.otherwise"]
+    assert [k.name for k in program.kernels] == ["f.y.copied.left", "f.y.turned.right", "f.y", "f.y.otherwise"]
     sizes = {b.name: form.evaluate(b.shape[0], {"M": 1000, "N": 500, "K": 64}) for b in program.temporaries}
-    assert sizes == {"w.right.by_terms": 64 * 500, "maps": 8 * 3 * 32 + 16}
+    assert sizes == {"x.left.even": 0, "w.right.by_terms": 64 * 500, "maps": 8 * 3 * 32 + 16}
+
+
+def test_lines_that_do_not_follow_each_other_at_16_bytes_are_copied_so_that_they_do() -> None:
+    program = built(plain(), HOPPER)
+    for sizes, left, right in (((1000, 500, 64), 0, 64 * 504), ((1000, 504, 63), 1000 * 64, 0), ((1000, 501, 63), 1000 * 64, 63 * 504)):
+        found = {b.name: form.evaluate(b.shape[0], dict(zip("MNK", sizes, strict=True))) for b in program.temporaries}
+        assert (found["x.left.even"], found["w.right.even"]) == (left, right)
+    known = built(plain().replace("KxN", "Kx512").replace("MxN", "Mx512"), HOPPER)
+    assert [k.name for k in known.kernels] == ["f.y.copied.left", "f.y", "f.y.otherwise"]
 
 
 def test_the_maps_of_all_blocks_have_room() -> None:
-    (maps,) = built(plain(), HOPPER).temporaries
+    maps = next(b for b in built(plain(), HOPPER).temporaries if b.name == "maps")
     assert form.evaluate(maps.shape[0], {"M": 1000, "N": 500, "K": 64}) == 8 * 3 * 32 + 16
 
 
