@@ -1,7 +1,8 @@
 """What fusion pays: bytes that move, operations, launches, against what the device does in a second.
 
 The time of an operator is a launch for each shape that it stores, and of two, its bytes over the rate of memory and its operations over the rate of
-arithmetic, the longer and half of the shorter, since they overlap in part.
+arithmetic, the longer and half of the shorter, since they overlap in part: all of both where all tiles run at once, since nobody computes while all load. What
+one kernel leaves in the cache for the next moves at the rate of the cache.
 
 One operator instead of two saves the reading of each edge between them, its writing too where nobody else reads it, one reading of what both read, and a
 launch where both store one shape. It costs operations where values are computed more than once: a value that is read at k places and not staged is computed
@@ -48,12 +49,16 @@ class DeviceModel:
     """So many blocks keep the device busy."""
     places: int
     """So many values computed at once keep its arithmetic busy."""
+    cache: int
+    """Bytes of an edge that are still there when the next kernel reads it."""
+    near: float
+    """Bytes a second, to and from there."""
     runs: tuple[int, int] | None = None
     """Rows and columns of places whose reads of one value a thread shares, if it does."""
 
 
-GPU = DeviceModel("cuda", 4.2e12, 30e12, 3e-6, 2e-9, 160 << 10, 132, 1 << 14, (8, 4))
-CPU = DeviceModel("cpu", 27e9, 35e9, 2e-6, 1e-9, 512 << 10, 2, 16)
+GPU = DeviceModel("cuda", 4.2e12, 30e12, 3e-6, 2e-9, 160 << 10, 132, 1 << 14, 16 << 20, 7e12, (8, 4))
+CPU = DeviceModel("cpu", 27e9, 35e9, 2e-6, 1e-9, 512 << 10, 2, 16, 0, 27e9)
 DEVICES: Mapping[str, DeviceModel] = {"cuda": GPU, "cpu": CPU}
 
 
@@ -64,14 +69,18 @@ class Sums:
     bytes: float
     work: float
     launches: int = 1
+    near: float = 0.0
+    """Bytes among them that the cache has."""
+    waits: bool = False
+    """Whether all blocks run at once."""
 
     def plus(self, other: Sums) -> Sums:
         """Both together."""
-        return Sums(self.bytes + other.bytes, self.work + other.work, self.launches + other.launches)
+        return Sums(self.bytes + other.bytes, self.work + other.work, self.launches + other.launches, self.near + other.near, self.waits or other.waits)
 
     def seconds(self, device: DeviceModel) -> float:
-        memory, arithmetic = self.bytes / device.bandwidth, self.work / device.arithmetic
-        return self.launches * device.launch + max(memory, arithmetic) + min(memory, arithmetic) / 2
+        memory, arithmetic = (self.bytes - self.near) / device.bandwidth + self.near / device.near, self.work / device.arithmetic
+        return self.launches * device.launch + max(memory, arithmetic) + min(memory, arithmetic) / (1 if self.waits else 2)
 
 
 NOTHING = Sums(0.0, 0.0, 0)

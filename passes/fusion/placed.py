@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 
 from pipelink_ir.ir.diagnostics import Report
-from pipelink_ir.ir.typed import TypedOperator
+from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.ir.walk import reads_in
 from pipelink_ir.passes.fusion.compose import Composed, Part, Refused, compose
 from pipelink_ir.passes.infer.operator import infer_operator
 from pipelink_ir.passes.scheduling.costs import Plan
+from pipelink_ir.passes.scheduling.counts import count
 from pipelink_ir.passes.scheduling.derivation import derivation
 from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
 from pipelink_ir.passes.scheduling.place import plan as cpu_plan
+from pipelink_ir.passes.scheduling.tiles import BLOCKS, MULTIPROCESSORS, Tiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +33,13 @@ class Placed:
     kernels: int
     around: float
     """How much of an operand is read for one place of a tile."""
+    at_once: bool = False
+    """Whether all tiles run at once, as far as sizes are known."""
 
     def renamed(self, names: Mapping[str, str]) -> Placed:
         """The same with other names of edges."""
         return Placed({names[e]: n for e, n in self.stored.items()}, {names[e]: r for e, r in self.rims.items()},
-                      frozenset(names[e] for e in self.inline), self.kernels, self.around)
+                      frozenset(names[e] for e in self.inline), self.kernels, self.around, self.at_once)
 
 
 def placed(parts: tuple[Part, ...], device: str) -> Placed | None:
@@ -63,8 +68,17 @@ def _told(op: TypedOperator, plan: Plan, parts: tuple[Part, ...], made: Composed
             readers[t] += 1
         more += all(op.tensors[t].kind == "local" for t in step.tensors) and any(t in buffers for t in step.tensors)
     around = max((way.around for way in plan.tiles.values() if way.stages), default=1.0)
+    at_once = any(_fit(op.tensors[root], way) for root, way in plan.tiles.items() if way.stages)
     return Placed({inside[t]: max(1, n) for t, n in readers.items()}, {inside[t]: r for t, r in rims.items() if t in inside},
-                  frozenset(e for t, e in inside.items() if plan.place.get(t) in ("inline", "row")), more, around)
+                  frozenset(e for t, e in inside.items() if plan.place.get(t) in ("inline", "row")), more, around, at_once)
+
+
+def _fit(root: Tensor, way: Tiled) -> bool:
+    """Whether all tiles of a result have room on the device."""
+    tiles = {way.down: way.tile[0], way.across: way.tile[1]}
+    sizes = [count(a) for a in root.pieces[0].axes]
+    blocks = prod(-(-n // tiles.get(k, 1)) for k, n in enumerate(sizes) if n is not None and k not in way.whole)
+    return None not in sizes and blocks <= BLOCKS * MULTIPROCESSORS
 
 
 def _inside(parts: tuple[Part, ...], made: Composed) -> Iterator[tuple[str, str]]:

@@ -17,7 +17,9 @@ SHOWN = 8
 
 def fused(g: Graph, group: Group) -> list[str]:
     """The parts of a group and the sums of both choices, then the edges that it swallowed and what was gained by what else it holds."""
-    apart = tuple(Sums(float(sum(g.bytes[e] for e in {*c.args, *c.results})), c.sums.work, len({g.box[e] for e in c.results})) for c in group.calls)
+    apart = tuple(Sums(float(sum(g.bytes[e] for e in {*c.args, *c.results})), c.sums.work, len({g.box[e] for e in c.results}),
+                       float(sum(g.bytes[e] for e in {*c.args, *c.results} if e in group.made and not g.outside[e] and g.bytes[e] <= group.device.cache)))
+                  for c in group.calls)
     _, sums = compare(apart, group.sums(), group.device, any(c.facts.recurrent for c in group.calls))
     out = [f"fused: {_listed([stem(c.op.name) for c in group.calls])}: {sums}{guess_text(g, list(group.made))}"]
     modes: dict[str, list[str]] = {}

@@ -245,14 +245,15 @@ def _sums(g: Graph, p: Group, c: Group, crossing: list[Crossing], v: Verdict) ->
         v.again = Sums(p.again.bytes + c.again.bytes + more_bytes, p.again.work + c.again.work + more_work, 0)
     one = Sums(p.bytes + c.bytes - v.saved + _scattered(g, p, c, trial), p.work + c.work + extra, launches)
     v.burden = p.burden.plus(c.burden)
-    pays, sums = compare((p.sums(), c.sums()), one.plus(v.again).plus(v.burden), c.device, slow > 0)
+    apart = p.sums().plus(_near(g, c, crossing)), c.sums().plus(_near(g, c, crossing))
+    pays, sums = compare(apart, one.plus(v.again).plus(v.burden), c.device, slow > 0)
     if pays and _is_placed(g, p, c, crossing, trial):
         v.placed = placed_of(g, p, c)
     if v.placed is not None:
         # What the schedule does, instead of what it might do.
         v.burden = burden_of(g, p, c, v.placed)
         one = Sums(one.bytes, p.work + c.work + p.work * slow, launches)
-        pays, sums = compare((p.sums(), c.sums()), one.plus(v.again).plus(v.burden), c.device, slow > 0)
+        pays, sums = compare(apart, one.plus(v.again).plus(v.burden), c.device, slow > 0)
         extra = v.burden.work - p.burden.work - c.burden.work
         between = [f"'%{e}'" for e in v.placed.stored]
         if between and not pays:
@@ -264,6 +265,11 @@ def _sums(g: Graph, p: Group, c: Group, crossing: list[Crossing], v: Verdict) ->
     v.sums = one
     v.waiting = sum(len(g.readers.get(e, ())) > 1 for e in {x.edge for x in crossing}) + len(v.staged)
     return v
+
+
+def _near(g: Graph, c: Group, crossing: list[Crossing]) -> Sums:
+    """What the cache keeps of edges that one kernel writes and the next one reads."""
+    return Sums(0.0, 0.0, 0, float(sum(g.bytes[e] for e in {x.edge for x in crossing} if g.bytes[e] <= c.device.cache)))
 
 
 def _is_placed(g: Graph, p: Group, c: Group, crossing: list[Crossing], trial: Trial) -> bool:
@@ -299,7 +305,7 @@ def burden_of(g: Graph, p: Group, c: Group, at: Placed) -> Sums:
     outside = [e for e in p.reads.keys() | c.reads.keys() if e not in p.made and e not in c.made]
     size = max(g.elements[e] for e in (*p.made, *c.made))
     rims = sum(g.bytes[e] for e in outside if 2 * g.elements[e] >= size) * (at.around - 1)
-    return Sums(rims + sum(g.bytes[e] * (1 + n * at.around) for e, n in at.stored.items()), work, at.kernels)
+    return Sums(rims + sum(g.bytes[e] * (1 + n * at.around) for e, n in at.stored.items()), work, at.kernels, 0.0, at.at_once)
 
 
 def _shared(g: Graph, x: Crossing, device: DeviceModel) -> float:
