@@ -21,8 +21,8 @@ def test_sizes_that_the_call_tells() -> None:
     """Heads of any size: kernels for 64 and for 128, and those behind them for what is longer or begins where the copy engine cannot."""
     text = program().replace("BxGx", "BxHx").replace("where H mod G == 0, H >= G, G >= 1, S >= 1, B >= 1", "")
     p = pl.compile(text, target="cuda")
-    for sizes in ((2, 3, 3, 260, 387, 64, 64), (1, 3, 3, 131, 513, 96, 96), (1, 70, 70, 300, 300, 128, 128), (1, 1, 1, 3, 1, 128, 72), (1, 2, 2, 65, 140, 20, 20),
-                  (1, 1, 1, 70, 90, 200, 40)):
+    for sizes in ((2, 3, 3, 260, 387, 64, 64), (1, 3, 3, 131, 513, 96, 96), (1, 70, 70, 300, 300, 128, 128), (1, 1, 1, 3, 1, 128, 72),
+                  (1, 2, 2, 65, 140, 20, 20), (1, 1, 1, 70, 90, 200, 40)):
         q, k, v = qkv(*sizes)
         close(attend(p, q=q, k=k, v=v), by_hand(q, k, v))
 
