@@ -30,6 +30,8 @@ from pipelink_ir.backends.loops.form import Attend, Block, Contract, For, Kernel
 from pipelink_ir.ir.dtypes import DType
 from pipelink_ir.ir.nodes import Define, Operator
 
+FEWEST = 1024
+"""Threads that a multiprocessor of any device holds."""
 THREADS = 256
 """Most threads of a block, unless a kernel is given another number."""
 
@@ -160,7 +162,8 @@ def _emit_kernel(kernel: Kernel, symbol: str, facts: TargetFacts, threads: int, 
         threads = 128 * ((streamed.ring if isinstance(streamed, Contract) else streamed.flow).teams + 1)
         bound = f"{threads}, 1"
     else:
-        bound = f"{threads}, {kernel.fit}" if kernel.fit and facts.bounds_blocks else str(threads)
+        fit = str(kernel.fit) if threads * kernel.fit <= FEWEST else f"PL_FIT({threads}, {kernel.fit})"
+        bound = f"{threads}, {fit}" if kernel.fit and facts.bounds_blocks else str(threads)
     code = KernelCode(kernel, symbol, tuple(params), threads, bool(kernel.threads), per, w.static_shared, tuple(w.shared), tuple(w.private),
                       w.e.kinds)
     return [facts.kernel.format(threads=bound), *broken(f"{symbol}({', '.join(declared)}) {{"), *w.head, *w.lines, "}"], code

@@ -25,6 +25,16 @@
 #define PL_MATH(name) ::name
 #endif
 
+// Blocks that a multiprocessor should hold, as far as the architecture has room for their threads.
+#if !PIPELINK_PTX || __CUDA_ARCH__ == 800 || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1100)
+#define PL_RESIDENT 2048
+#elif __CUDA_ARCH__ >= 860
+#define PL_RESIDENT 1536
+#else
+#define PL_RESIDENT 1024
+#endif
+#define PL_FIT(threads, blocks) ((threads) * (blocks) <= PL_RESIDENT ? (blocks) : PL_RESIDENT / (threads))
+
 namespace pipelink {
 
 using u32 = unsigned int;

@@ -210,7 +210,7 @@ layer_norm_softmax_relu6_n_long_begin(int* __restrict__ n_counters, const index_
 }
 
 // tests/cases/rows.plir:16: %y[..., k] = (%x[..., k] - %mu[...]) * rsqrt(%var[...] + eps) * %g[k] + %b[k]
-extern "C" __global__ void __launch_bounds__(512, 3)
+extern "C" __global__ void __launch_bounds__(512, PL_FIT(512, 3))
 layer_norm_softmax_relu6_n_long(const float* __restrict__ x, const float* __restrict__ g, const float* __restrict__ b,
     float* __restrict__ n, int* __restrict__ n_counters, double* __restrict__ n_parts_0,
     double* __restrict__ n_parts_1, const index_t D0, const index_t K) {
@@ -898,7 +898,7 @@ layer_norm_softmax_relu6_y_long_begin(int* __restrict__ y_counters, const index_
 }
 
 // tests/cases/rows.plir:7: %y[..., k] = %e[..., k] / %s[...]
-extern "C" __global__ void __launch_bounds__(512, 3)
+extern "C" __global__ void __launch_bounds__(512, PL_FIT(512, 3))
 layer_norm_softmax_relu6_y_long(float* __restrict__ y, const float* __restrict__ n, int* __restrict__ y_counters,
     float* __restrict__ y_parts_0, double* __restrict__ y_parts_1, const index_t D0, const index_t K) {
   const index_t v = pl::max(K, 0);
@@ -1227,7 +1227,7 @@ layer_norm_softmax_relu6_y_longer(float* __restrict__ y, const float* __restrict
 }
 
 // tests/cases/rows.plir:7: %y[..., k] = %e[..., k] / %s[...]
-extern "C" __global__ void __launch_bounds__(512, 3)
+extern "C" __global__ void __launch_bounds__(512, PL_FIT(512, 3))
 layer_norm_softmax_relu6_y(float* __restrict__ y, const float* __restrict__ n, const index_t D0, const index_t K) {
   const index_t threads = pl::threads();
   const index_t v = pl::max(K, 0);

@@ -12,7 +12,7 @@ from pipelink_ir.backends.cuda.emulate.library import Library, Region, Text, com
 from pipelink_ir.backends.cuda.emulate.toolchain import available
 from tests.unit.device.fake import FakeDriver, Launch
 
-_NAMES = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(([^)]*)\)')
+_NAMES = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\)+\s+)?(\w+)\(([^)]*)\)')
 
 
 def emulate(monkeypatch: pytest.MonkeyPatch) -> None:
