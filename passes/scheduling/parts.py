@@ -158,7 +158,9 @@ class _Deriver:
         return False
 
     def _early(self, name: str) -> bool:
-        return self.op.tensors[name].kind == "local" and name not in self.ring
+        """Not those that were made here: they are there before."""
+        found = self.op.tensors.get(name)
+        return found is not None and found.kind == "local" and name not in self.ring
 
     def _inside(self, name: str) -> bool:
         """Whether a tensor may be evaluated where it is read."""
