@@ -100,7 +100,8 @@ class Instance:
         self.users: dict[int, list[int]] = {}
         self.dirty: set[int] = set()
         self.retold = False
-        """Whether arguments have changed since the graph was made. Such a graph takes longer to launch ever after, the more kernels it has."""
+        """Whether arguments have changed since the graph was made. They may change again, so they are looked at before it is replayed, which a graph of one
+        set of arrays is spared."""
         self.calls: list[Call] = []
         """Calls of libraries."""
         self.graph: Graph | None = None
@@ -211,7 +212,7 @@ class Instance:
 
     def run_again(self, stream: int) -> bool:
         """Issue a run that is nothing but its kernels, behind the last run of the lane, which was on this stream. Whether a graph of its own would be quicker:
-        arguments had changed, or the graph is one that was told of a change."""
+        arguments had changed, or they have before."""
         lane, graph, device = self.lane, self.usable, self.lane.device
         if stream == LEGACY:
             lane.owned.late = True
