@@ -70,9 +70,23 @@ def test_a_buffer_that_begins_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     assert played(program(loop("grid", "t", num(1), guarded)), 1) == [1]
 
 
+def test_neighbours_that_lie_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read by whole words, so a buffer has to be some."""
+    each = [form.Store("y", num(k), form.Load("v", num(k % 3), F16, F32), F16) for k in range(4)]
+    taken = program(loop("grid", "t", num(1), form.Alloc("v", F16, num(3)), form.Move("v", num(0), "x", num(1), 3, True), *each), dtype=F16)
+    assert played(taken, 4) == [1, 2, 3, 1]
+    with pytest.raises(AssertionError, match="%x is no whole number of words"):
+        played(taken, 5)
+    monkeypatch.setattr(interpreter, "ALIGNED", False)
+    with pytest.raises(AssertionError, match="%x is no whole number of words"):
+        played(taken, 4)
+
+
 @pytest.mark.parametrize(("move", "message"), [
     (form.Move("v", num(0), "x", num(0), 3), "3 elements of %x are moved at once"),
     (form.Move("v", num(0), "x", num(0), 8), "8 elements of %x are moved at once"),
+    (form.Move("v", num(0), "x", num(1), 3, True), "3 elements of %x are moved at once"),  # more than a word
+    (form.Move("y", num(1), "v", num(0), 3, True), "3 elements of %y are moved at once"),  # that is for what is read
     (form.Move("x", num(0), "v", num(0), 4), "%v cannot be moved to %x"),
     (form.Move("y", num(0), "x", num(0), 4), "neither of which is scratch"),
 ])
