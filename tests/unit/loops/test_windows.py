@@ -13,6 +13,7 @@ from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.backends.loops.print import program_text
 from pipelink_ir.grammar import parse
 from pipelink_ir.passes.infer.operator import typed_operator
+from pipelink_ir.passes.scheduling.windows import window_of
 from tests.unit.loops.programs import op, results
 
 RNG = np.random.default_rng(7)
@@ -154,3 +155,16 @@ def test_an_axis_of_a_size_that_is_no_run() -> None:
         x = RNG.integers(0, 256, shape).astype(np.uint8)
         p = np.pad(x.astype(np.float64), ((1, 1), (2, 2), (0, 0)), mode="edge")
         np.testing.assert_array_equal(results(text, x=x)["y"], p[:-2, 2:-2] - p[2:, :-4])
+
+
+@pytest.mark.parametrize("shape", [(4, 19, 24), (3, 17, 13), (4, 8, 7)])
+def test_pictures_of_a_batch_are_computed_apart(shape: tuple[int, int, int]) -> None:
+    """A first axis of few places counts pictures, which share nothing: each run belongs to one, whether rows are whole runs or not."""
+    size = "x".join(map(str, shape))
+    text = op(f"%x: tensor<{size}xf32> -> %y: tensor<{size}xf32>", f"%y[n, h, w] = {window(1, 2).replace('%x[', '%x[n, ')}", "memory { border = replicate }")
+    typed = typed_operator(parse(text, "test.plir").operators[0])
+    found = window_of(typed, lambda _: False, typed.tensors["y"].pieces[0])
+    assert found is None or not found.whole
+    x = RNG.standard_normal(shape).astype(np.float32)
+    want = np.stack([scipy.ndimage.correlate(p.astype(np.float64), weights(1, 2), mode="nearest") for p in x])
+    np.testing.assert_allclose(results(text, x=x)["y"], want, rtol=1e-4, atol=1e-4)
