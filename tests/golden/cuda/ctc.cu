@@ -21,10 +21,10 @@ ctc_loss_1_ext(const int* __restrict__ labels, int* __restrict__ ext, const inde
       int ext_own[8];
       PL_UNROLL
       for (index_t r = 0; r < 2; r++) {
-        const index_t i_8 = 4 * r;
-        const index_t i_11 = 4 * (r * v_8) + i_5;
-        const index_t s = pl::rest(i_11, i_1);
-        const index_t v_13 = pl::quot(i_11, i_1);
+        const index_t i_10 = i_5 + 4 * (r * v_8);
+        const index_t i_11 = 4 * r;
+        const index_t s = pl::rest(i_10, i_1);
+        const index_t v_13 = pl::quot(i_10, i_1);
         const index_t v_17 = L * v_13;
         PL_UNROLL
         for (index_t d = 0; d < 4; d++) {
@@ -35,9 +35,9 @@ ctc_loss_1_ext(const int* __restrict__ labels, int* __restrict__ ext, const inde
           } else {
             r_1 = labels[pl::floordiv(i_12, 2) + v_17];
           }
-          ext_own[d + i_8] = r_1;
+          ext_own[d + i_11] = r_1;
         }
-        pl::store_many<4>(&ext[s + i_1 * v_13], &ext_own[i_8]);
+        pl::store_many<4>(&ext[s + i_1 * v_13], &ext_own[i_11]);
       }
     } else {
       for (index_t m = 0; m < v_19; m++) {
@@ -248,19 +248,19 @@ ctc_loss_1_loss(const int* __restrict__ in_len, const int* __restrict__ lab_len,
       float loss_own[8];
       PL_UNROLL
       for (index_t r = 0; r < 2; r++) {
-        const index_t i_6 = 4 * r;
-        const index_t i_9 = i_3 + 4 * (r * v_5);
-        pl::load_many<4>(&in_len_own[i_6], &in_len[i_9]);
-        pl::load_many<4>(&lab_len_own[i_6], &lab_len[i_9]);
+        const index_t i_8 = i_3 + 4 * (r * v_5);
+        const index_t i_9 = 4 * r;
+        pl::load_many<4>(&in_len_own[i_9], &in_len[i_8]);
+        pl::load_many<4>(&lab_len_own[i_9], &lab_len[i_8]);
       }
       PL_UNROLL
       for (index_t r_1 = 0; r_1 < 2; r_1++) {
-        const index_t i_10 = 4 * r_1;
         const index_t v_10 = r_1 * v_5;
+        const index_t i_13 = 4 * r_1;
         const index_t i_21 = i_18 + 4 * (i_17 * v_10);
         PL_UNROLL
         for (index_t d = 0; d < 4; d++) {
-          const index_t i_15 = d + i_10;
+          const index_t i_15 = d + i_13;
           const int in_len_2 = in_len_own[i_15];
           const int lab_len_2 = lab_len_own[i_15];
           const i64 v_12 = i64(pl::sub(in_len_2, 1));
@@ -312,7 +312,7 @@ ctc_loss_1_loss(const int* __restrict__ in_len, const int* __restrict__ lab_len,
           const float v_41 = r_2 - r_4;
           loss_own[i_15] = -(v_38 ? v_39 : v_40 + pl::log1p(pl::exp(-pl::abs(v_41))));
         }
-        pl::store_many<4>(&loss[4 * v_10 + i_3], &loss_own[i_10]);
+        pl::store_many<4>(&loss[4 * v_10 + i_3], &loss_own[i_13]);
       }
     } else {
       for (index_t m = 0; m < v_49; m++) {
