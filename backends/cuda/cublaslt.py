@@ -51,7 +51,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A product `y = act(alpha * left @ right + bias)` for given sizes; `act` is "", "relu" or "gelu"."""
+    """A product `y = act(alpha * left @ right + bias)` for given sizes; `act` is "" or "gelu"."""
 
     rows: int
     columns: int
@@ -152,8 +152,7 @@ class Chosen:
         attribute, epilogue = n.MatmulDescAttribute, n.Epilogue
         self._set(n.matmul_desc_set_attribute, made, attribute.TRANSA, ctypes.c_int32(int(p.right.turned)))
         self._set(n.matmul_desc_set_attribute, made, attribute.TRANSB, ctypes.c_int32(int(p.left.turned)))
-        words = {("", False): epilogue.DEFAULT, ("", True): epilogue.BIAS, ("relu", False): epilogue.RELU, ("relu", True): epilogue.RELU_BIAS,
-                 ("gelu", False): epilogue.GELU, ("gelu", True): epilogue.GELU_BIAS}
+        words = {("", False): epilogue.DEFAULT, ("", True): epilogue.BIAS, ("gelu", False): epilogue.GELU, ("gelu", True): epilogue.GELU_BIAS}
         self._set(n.matmul_desc_set_attribute, made, attribute.EPILOGUE, ctypes.c_int32(int(words[p.act, p.bias])))
         if p.bias:
             self._set(n.matmul_desc_set_attribute, made, attribute.BIAS_DATA_TYPE, ctypes.c_int32(_TYPES[p.result.dtype]))

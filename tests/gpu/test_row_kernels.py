@@ -15,6 +15,7 @@ from tests.rows import NORM, SOFTMAX, norm, softmax
 pytestmark = pytest.mark.gpu
 HALVES = NORM.replace("f32", "f16")
 GELU = """import std.nn
+op @bias(%x: tensor<NxKxf16>, %b: tensor<Kxf16>) -> (%y: tensor<NxKxf16>) { compute { %y[n, k] = %x[n, k] + %b[k] } }
 pipeline @p(%x: tensor<NxKxf16>, %b: tensor<Kxf16>) -> (%y: tensor<NxKxf16>) {
   %s = @bias(%x, %b)
   %y = @gelu_erf(%s)

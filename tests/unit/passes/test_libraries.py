@@ -75,6 +75,7 @@ DECLINES = {
     "gelu as exact as the language": (given(body=f"%s[i, j] = {PLAIN} + %b[j] %y[i, j] = {GELU.format('%s[i, j]')}"), "'fast_math = true' allows it"),
     "another tanh": (given(body=f"%s[i, j] = {PLAIN} %y[i, j] = 0.5 * %s[i, j] * (1 + tanh(0.79 * (%s[i, j] + 0.044715 * %s[i, j] ** 3)))", more=", fast_math = true"),
                      "none of its epilogues"),
+    "relu": (given(body=f"%y[i, j] = max({PLAIN} + %b[j], 0)"), "its relu makes 0 of what is no number"),
     "sigmoid": (given(body=f"%y[i, j] = 1 / (1 + exp(-{PLAIN}))"), "none of its epilogues"),
     "f8": (given(body=f"%y[i, j] = {PLAIN}", x="MxKxf8e4m3", w="KxNxf8e4m3"), "fewer bits than f32"),
     "bytes": (given(body=f"%y[i, j] = {PLAIN}", x="MxKxi8", w="KxNxi8", b="Nxi32", y="MxNxi32"), "it is not called for i8"),
