@@ -61,7 +61,7 @@ def test_shares(compiled: dict[str, Any], k: int) -> None:
 
 
 @pytest.mark.parametrize("skip", [0, 1])
-@pytest.mark.parametrize("k", [257, 515, 4096, 8191, 8192, 16_383, 16_384, 16_385])
+@pytest.mark.parametrize("k", [257, 515, 600, 4096, 8191, 8192, 16_383, 16_384, 16_385])
 def test_rows(compiled: dict[str, Any], k: int, skip: int) -> None:
     rng = np.random.default_rng(k)
     x, g, b = (rng.standard_normal(s, dtype=np.float32) for s in ((9, k), k, k))

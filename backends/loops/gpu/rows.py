@@ -111,7 +111,7 @@ class _RowNest(GpuNest):
         self.longest = self.span.most if self.span is not None else known(length)
         self.most = MOST if self.longest is None else max(1, min(MOST // LANES, -(-self.longest // (FULL // len(kept) * LANES)))) * LANES
         team = self._team(size_of(length), count, count * vectors, min(FULL // len(kept), vectors * count), apart)
-        self.threads = self.e.bind("threads", team, 0)
+        self.threads, self.each = self.e.bind("threads", team, 0), count * vectors
         n = self.e.op("max", lo.index(length, lo.root), i64(0))
         ways = [self._way(outer, n, kept, beside, count, vectors, apart)]
         kept, beside = self._reads(outer, longs, inner)
@@ -132,7 +132,8 @@ class _RowNest(GpuNest):
             row.apart = e.op("and", e.op("<=", n, i64(LANES * row.own)), multiple(lo, n, count))
             row.rows = e.choose(row.apart, e.op("quot", row.threads, i64(LANES)), ONE)
         fits: Atom = e.op("<=", n, e.op("*", row.threads, i64(row.own)))
-        if count == 1 and self.longest is not None and self.longest <= self.most * row.own:
+        # There may be as few threads as wide accesses take, if those have more places each.
+        if count == 1 and row.own == self.each and self.longest is not None and self.longest <= self.most * row.own:
             fits = TRUE
         wide = fits if count == 1 else self._wide(outer, row, [*kept, *beside, *stores], e.op("and", fits, multiple(lo, n, count)))
         if len(kept) == 1:
