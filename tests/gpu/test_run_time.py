@@ -292,7 +292,9 @@ def test_nothing_is_allocated_after_the_first_calls(cupy: Any) -> None:
         for x in arrays:
             p(x=x)
     cupy.cuda.runtime.deviceSynchronize()
-    assert (cupy.get_default_memory_pool().total_bytes(), cupy.cuda.runtime.memGetInfo()[0]) == (pool, before)
+    assert cupy.get_default_memory_pool().total_bytes() == pool
+    # Not equal: another process may give memory of the device back meanwhile, which leaves more of it free.
+    assert cupy.cuda.runtime.memGetInfo()[0] >= before
 
 
 def test_everything_is_given_back(cupy: Any) -> None:
