@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pipelink_ir.ir.diagnostics import Diagnostic, InternalError
 
 _USAGE_CODES = ("PL9101", "PL9201")
-_FILES = ("PL9102", "PL9103")
+_FILES = ("PL9102", "PL9103", "PL9104")
 COMMAND = "<command>"
 """The place of what is about the command itself."""
 

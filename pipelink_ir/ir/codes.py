@@ -269,6 +269,13 @@ _TEXT: dict[str, tuple[str, str, str]] = {
         "decides by itself, and tuning makes a new one. An entry that is merely out of date is passed over and listed in the ledger. `docs/tuning.md` lists "
         "every key.",
     ),
+    "PL9104": (
+        "calibration", "a calibration file that cannot be read as one, or is of another program",
+        "`edge.calibration.yaml` beside a program, or the file that `--calibration` names, holds the ranges of edges that `pipelinkc calibrate` has measured. "
+        "It may be edited, but what stands there must be an edge of the pipeline with finite numbers, the lower one first: each fault is reported at its line. "
+        "Where the program has changed since, that is a warning. `pipelinkc calibrate FILE --data …` makes a new file; `docs/calibration.md` lists every key. "
+        "The exit status is 2.",
+    ),
     "PL9201": (
         "usage", "the command was called in a way that it does not understand",
         "An option, a pass, a pipeline or a file argument does not exist or does not fit the others. The exit status is 2. `pipelinkc --help`, "

@@ -1,0 +1,253 @@
+"""Files of calibration (`edge.calibration.yaml`): reading, with every fault at its line and column (PL9104), and the text that is written.
+
+    calibration: 1
+    pipeline: net
+    program: 5f0c…                     # a digest of the pipeline; another one: the program has changed since
+    policies: 91be…                    # one of its downgrade clauses, for the errors
+    method: percentile 99.99
+    samples: 32
+    edges:
+      x: {min: -2.1, max: 3.75, low: -2.0, high: 3.5, rms: 0.9}
+      y.h: {min: 0.0, max: 12.5, low: 0.0, high: 11.0, rms: 1.4, clipped: 0.0001}
+    errors:
+      sm_75: {y: 0.0031}
+"""
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelink_ir.ir.diagnostics import Diagnostic, ProgramError, Report, did_you_mean
+from pipelink_ir.ir.source import Source, Span, elsewhere
+from pipelink_ir.ir.targets import known_archs, parse_arch
+from pipelink_ir.ir.yaml_text import compose, stretch
+from pipelink_ir.passes.precision.calibrated import AGAIN, METHODS, Calibration, EdgeRange
+
+VERSION = 1
+"""Of the format of files."""
+HELP = f"correct it, or {AGAIN}"
+WHAT = "a calibration file"
+KEYS = ("calibration", "pipeline", "program", "policies", "method", "samples", "random", "edges", "errors")
+_NEEDED = ("calibration", "pipeline", "method", "edges")
+EDGE_KEYS = ("min", "max", "low", "high", "rms", "clipped", "nan", "inf")
+_EDGE_NEEDED = ("min", "max", "low", "high")
+
+_read: dict[str, tuple[tuple[int, int], Calibration]] = {}
+
+
+def read_calibration(path: str) -> Calibration:
+    """A file. Raises `ProgramError`: PL9101 where it cannot be read, PL9104 with everything that is wrong in it."""
+    try:
+        state = os.stat(path)
+        key = (state.st_mtime_ns, state.st_size)
+        if path not in _read or _read[path][0] != key:
+            with open(path, "rb") as file:
+                data = file.read()
+            _read[path] = key, parse_calibration(data, path)
+    except OSError as error:
+        why = (error.strerror or type(error).__name__).lower()
+        raise ProgramError([Diagnostic("PL9101", "error", f"cannot be read: {why}", elsewhere(path, 1, 1), (), None)]) from None
+    return _read[path][1]
+
+
+def parse_calibration(data: bytes, path: str) -> Calibration:
+    """What a text says."""
+    report = Report()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        source = Source(path, data[:error.start].decode("utf-8", "replace"))
+        report.error("calibration", Span(source, len(source.text or ""), len(source.text or "")), "this is not UTF-8", (), HELP)
+        raise ProgramError(report.diagnostics) from None
+    return _Reader(Source(path, text), report).read()
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads one text; faults are collected."""
+
+    source: Source
+    report: Report
+    spans: dict[str, Span] = field(default_factory=dict)
+
+    def read(self) -> Calibration:
+        root = compose(self.source, lambda where, message: self.report.error("calibration", where, message, (), HELP))
+        values: dict[str, Any] = {}
+        if root is None or getattr(root, "tag", "").endswith(":null"):
+            if not self.report.failed:
+                self.report.error("calibration", Span(self.source, 0, 0), "the file is empty", (), HELP)
+        elif self._is(root, "mapping", WHAT):
+            kinds: dict[str, Callable[[Any, str], Any]] = {
+                "calibration": self._version, "pipeline": self._text, "program": self._text, "policies": self._text, "method": self._method,
+                "samples": self._count, "random": self._flag, "edges": self._edges, "errors": self._errors}
+            for key, node in self._entries(root, KEYS, WHAT):
+                values[key] = kinds[key](node, f"'{key}'")
+                self.spans[key] = self._span(node)
+            for key in _NEEDED:
+                if key not in values:
+                    self._fault(root, f"'{key}' is missing", HELP)
+        self.report.stop_if_failed()
+        del values["calibration"]
+        return Calibration(**{k: v for k, v in values.items() if v is not None}, path=self.source.path, span=self._span(root), spans=self.spans)
+
+    # ------------------------------------------------------------------------------------------------------------------- messages
+
+    def _span(self, node: Any) -> Span:
+        end = node.end_mark if node.id == "scalar" else node.start_mark
+        return stretch(self.source, node.start_mark, end)
+
+    def _fault(self, node: Any, message: str, help: str | None = HELP) -> None:
+        self.report.error("calibration", self._span(node), message, (), help)
+
+    def _is(self, node: Any, kind: str, what: str) -> bool:
+        if node.id == kind:
+            return True
+        names = {"mapping": "a table ('key: value')", "sequence": "a list", "scalar": "one value"}
+        self._fault(node, f"{what} is {names[kind]}, not {names[node.id]}")
+        return False
+
+    def _entries(self, node: Any, known: Iterable[str] | None, what: str) -> Iterator[tuple[str, Any]]:
+        """Keys and values of a table."""
+        seen: set[str] = set()
+        for key, value in node.value:
+            name = key.value if key.id == "scalar" else ""
+            if not isinstance(name, str) or not name:
+                self._fault(key, "a key is a word")
+            elif name in seen:
+                self._fault(key, f"'{name}' is written twice", "keep one")
+            elif known is not None and name not in known:
+                self._fault(key, f"{what} has no key '{name}'", did_you_mean(name, known) or f"its keys are {', '.join(known)}")
+            else:
+                seen.add(name)
+                yield name, value
+
+    # --------------------------------------------------------------------------------------------------------------------- values
+
+    def _version(self, node: Any, what: str) -> int:
+        if getattr(node, "value", None) != str(VERSION):
+            self._fault(node, f"the version of the format is {VERSION}", f"another version of the compiler wrote this; {AGAIN}")
+        return VERSION
+
+    def _text(self, node: Any, what: str) -> str | None:
+        if not self._is(node, "scalar", what):
+            return None
+        if not node.value:
+            self._fault(node, f"{what} is empty")
+        return str(node.value)
+
+    def _method(self, node: Any, what: str) -> str | None:
+        text = self._text(node, what)
+        if text and text.split()[0] not in METHODS:
+            self._fault(node, f"there is no method '{text.split()[0]}'", did_you_mean(text, METHODS) or f"methods are {', '.join(METHODS)}")
+        return text
+
+    def _count(self, node: Any, what: str) -> int:
+        if self._is(node, "scalar", what):
+            if node.value.isascii() and node.value.isdigit() and len(node.value) < 19:
+                return int(node.value)
+            self._fault(node, f"{what} is a number that is not negative, not '{node.value}'")
+        return 0
+
+    def _flag(self, node: Any, what: str) -> bool:
+        if self._is(node, "scalar", what) and node.value not in ("true", "false"):
+            self._fault(node, f"{what} is true or false, not '{node.value}'")
+        return bool(node.value == "true")
+
+    def _number(self, node: Any, what: str) -> float | None:
+        """A finite number; None if it is none, which is told."""
+        if not self._is(node, "scalar", what):
+            return None
+        try:
+            value = float(node.value)
+        except ValueError:
+            value = math.inf if node.value in (".inf", "-.inf") else math.nan
+        if math.isfinite(value):
+            return value
+        self._fault(node, f"{what} is a finite number, not '{node.value}'")
+        return None
+
+    def _edges(self, node: Any, what: str) -> dict[str, EdgeRange]:
+        out: dict[str, EdgeRange] = {}
+        if self._is(node, "mapping", what):
+            for name, value in self._entries(node, None, what):
+                seen = self._edge(name, value) if self._is(value, "mapping", f"what is said of '%{name}'") else None
+                if seen is not None:
+                    out[name] = seen
+        return out
+
+    def _edge(self, name: str, node: Any) -> EdgeRange | None:
+        values: dict[str, Any] = {}
+        for key, value in self._entries(node, EDGE_KEYS, "an edge"):
+            values[key] = self._count(value, f"'{key}'") if key in ("nan", "inf") else self._number(value, f"'{key}' of '%{name}'")
+        for key in _EDGE_NEEDED:
+            if key not in values:
+                self._fault(node, f"'%{name}' has no '{key}'")
+                values[key] = None
+        if any(v is None for v in values.values()):
+            return None
+        for a, b in (("min", "max"), ("low", "high")):
+            if values[a] > values[b]:
+                self._fault(node, f"'{a}' of '%{name}' is {values[a]:g}, which is above its '{b}', {values[b]:g}")
+                return None
+        for key in ("rms", "clipped"):
+            if values.get(key, 0.0) < 0:
+                self._fault(node, f"'{key}' of '%{name}' is {values[key]:g}, and cannot be negative")
+                return None
+        return EdgeRange(**values, span=self._span(node))
+
+    def _errors(self, node: Any, what: str) -> dict[str, dict[str, float]]:
+        out: dict[str, dict[str, float]] = {}
+        if self._is(node, "mapping", what):
+            for arch, table in self._entries(node, None, what):
+                if parse_arch(arch) is None:
+                    self._fault(table, f"errors are of a target, and there is no target '{arch}'", did_you_mean(arch, known_archs()) or HELP)
+                elif self._is(table, "mapping", f"what is said of {arch}"):
+                    out[arch] = {name: self._error(name, value) for name, value in self._entries(table, None, arch)}
+        return out
+
+    def _error(self, name: str, node: Any) -> float:
+        """An error that was measured; infinite where values were lost to NaN or infinities."""
+        if getattr(node, "value", None) == ".inf":
+            return math.inf
+        value = self._number(node, f"the error of '%{name}'")
+        if value is not None and value < 0:
+            self._fault(node, f"the error of '%{name}' is {value:g}, and cannot be negative")
+        return value or 0.0
+
+
+def calibration_text(c: Calibration) -> str:
+    """The text of a file. Equal contents give equal texts."""
+    lines = ["# Ranges of values, measured by `pipelinkc calibrate`; the compiler quantises by `low` and `high` of an edge. It may be edited and is shipped",
+             "# beside the program."]
+    if c.random:
+        lines.append("# WARNING: measured on random numbers, not on data. Ranges, and whatever is quantised by them, are worthless for real inputs.")
+    head = {"calibration": VERSION, "pipeline": c.pipeline, "program": c.program, "policies": c.policies, "method": c.method, "samples": c.samples,
+            "random": c.random}
+    lines += [f"{key}: {_scalar(value)}" for key, value in head.items() if value not in ("", False)]
+    lines.append("edges:" if c.edges else "edges: {}")
+    for name, e in c.edges.items():
+        values: dict[str, float | int] = {"min": e.min, "max": e.max, "low": e.low, "high": e.high, "rms": e.rms}
+        values |= {k: v for k, v in (("clipped", e.clipped), ("nan", e.nan), ("inf", e.inf)) if v}
+        lines.append(f"  {_scalar(name)}: {{{', '.join(f'{k}: {_scalar(v)}' for k, v in values.items())}}}")
+    if c.errors:
+        lines.append("errors:")
+        for arch, table in c.errors.items():
+            lines.append(f"  {arch}:" if table else f"  {arch}: {{}}")
+            lines += [f"    {_scalar(name)}: {_scalar(value)}" for name, value in table.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _scalar(value: object) -> str:
+    """A value as YAML reads it back: words that mean something there (`y`, `no`, `1e3`) are quoted."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return ".inf" if value == math.inf else repr(value)
+    if isinstance(value, int):
+        return str(value)
+    import yaml
+    text: str = yaml.safe_dump(str(value), width=1 << 20, allow_unicode=True).removesuffix("...\n").strip()
+    return text
