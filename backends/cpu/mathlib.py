@@ -339,9 +339,9 @@ _FROM_C = {"exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2":
 _OWN_F32 = frozenset("exp exp2 expm1 log log2 log1p pow tanh erf".split())
 _COMPARE = {"==": ("oeq", "eq"), "!=": ("une", "ne"), "<": ("olt", "slt"), "<=": ("ole", "sle"), ">": ("ogt", "sgt"), ">=": ("oge", "sge")}
 _INTRINSIC_FLOAT = {"min": "minimum", "max": "maximum", "fmin": "minnum", "fmax": "maxnum", "abs": "fabs", "floor": "floor", "ceil": "ceil",
-                    "sqrt": "sqrt", "fma": "fma"}
+                    "sqrt": "sqrt", "exact_sqrt": "sqrt", "fma": "fma"}
 _INTRINSIC_INT = {"min": "smin", "max": "smax", "fmin": "smin", "fmax": "smax"}
-_SIMPLE: dict[str, Callable[..., Value]] = {"+": Body.add, "-": Body.sub, "*": Body.mul, "/": Body.div, "neg": Body.neg, "and": Body.band, "or": Body.bor,
+_SIMPLE: dict[str, Callable[..., Value]] = {"+": Body.add, "-": Body.sub, "*": Body.mul, "/": Body.div, "exact_div": Body.div, "neg": Body.neg, "and": Body.band, "or": Body.bor,
                                             "not": Body.bnot}
 
 

@@ -188,5 +188,5 @@ class _Checker:
 
     def op(self, x: form.Op) -> None:
         types = {a.dtype for a in x.args}
-        self.need(x.fn in form.PRIMITIVES | form.SHORT | form.STEPS and len(types) == 1, f"'{x.fn}' of {', '.join(map(str, sorted(t.name for t in types)))}")
+        self.need(x.fn in form.PRIMITIVES | form.SHORT | form.STEPS | set(form.EXACT.values()) and len(types) == 1, f"'{x.fn}' of {', '.join(map(str, sorted(t.name for t in types)))}")
         self.need(x.dtype is (BOOL if x.fn in _TO_BOOL else x.args[0].dtype), f"'{x.fn}' gives {x.dtype}")

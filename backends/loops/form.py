@@ -542,6 +542,9 @@ PRIMITIVES = frozenset(
      "erf", "atan2", "isnan", "isinf"))
 """Every `Op.fn` that an emitter has to know."""
 
+EXACT = {"/": "exact_div", "sqrt": "exact_sqrt"}
+"""Primitives that have a twin which rounds correctly, in kernels that are not `exact` as a whole."""
+
 SHORT = frozenset(("gelu_f16", "gelu_bf16"))
 """Functions of f32 that only an emitter for a GPU knows: x times the normal distribution, within a sixteenth of a unit of the dtype that it is rounded to."""
 

@@ -185,7 +185,9 @@ class Lowering:
         if power_may_fail(x):
             with self.e.when(self.e.op("<", args[1], must(0, args[1].dtype))):
                 self.fail(x.span, "an integer to the power {0} is no integer", self.e.convert(args[1], I64))
-        if x.fn == "+" and x.dtype is F32 and not self.op.exact and all(map(_squared, x.args)):
+        if x.exact and x.fn in form.EXACT and args[0].dtype.is_float:
+            return self.e.op(form.EXACT[x.fn], *args)
+        if x.fn == "+" and x.dtype is F32 and not self.op.exact and not x.exact and all(map(_squared, x.args)):
             product = self.e.values.get(args[0].name) if isinstance(args[0], form.Ref) else None
             if isinstance(product, form.Op) and product.fn == "*" and product.args[0] == product.args[1]:
                 return self.e.op("fma", product.args[0], product.args[1], args[1])  # type: ignore[arg-type]

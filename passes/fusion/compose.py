@@ -37,7 +37,7 @@ from pipelink_ir.ir.nodes import (
 from pipelink_ir.ir.prover import solve
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.ir.walk import names_in, reads_in, rebuild, substitute
-from pipelink_ir.passes.fusion.terms import governed, own_terms, terms_of
+from pipelink_ir.passes.fusion.terms import PART, agree, governed, own_terms, terms_of
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.infer.specialise import names_of
 
@@ -82,12 +82,13 @@ class Refused(Exception):
 def compose(name: str, parts: Sequence[Part]) -> Composed:
     """The parts, each behind those that make what it reads, as one operator. Raises `Refused`."""
     ops = list({id(p.op): p.op for p in parts}.values())
-    terms = [terms_of(op)[:-1] for op in ops]
+    terms = [terms_of(op) for op in ops]
+    first = next((t for t in terms if t[0] != PART), terms[0])
     for op, own in zip(ops, terms, strict=True):
         why = own_terms(op)
         if why is not None:
             raise Refused(f"'@{op.name}' {why}")
-        if own != terms[0]:
+        if agree((*own[:-1], None), (*first[:-1], None)) is not None:
             raise Refused("they differ in 'compile'")
     composer = _Composer(_Names(ops))
     for part in parts:
@@ -161,7 +162,7 @@ class _Composer:
         if empty is not None:
             sections.append(Section("semantic", (empty.setting,)))
         sections += _execution(ops)
-        sections += _compile(ops)
+        sections += _compile(parts, self.sides)
         assert last.compute is not None
         op = Operator(name, tuple(self.params), tuple(self.results), None, tuple(self.where), tuple(sections),
                       compute=Compute(tuple(self.body), span=last.compute.span), span=last.span, name_span=last.name_span, signature=last.signature)
@@ -295,10 +296,23 @@ def _reads(op: Operator, operand: str) -> Iterable[Read]:
             yield from (r for r in reads_in(p.value) if r.tensor == operand)
 
 
-def _compile(ops: Sequence[Operator]) -> list[Section]:
-    """The settings in which all agree; only where all edges are free are those of the whole."""
+def _compile(parts: Sequence[Part], sides: Sequence[Side]) -> list[Section]:
+    """The settings in which all agree; only where all edges are free are those of the whole. Correct rounding is asked for definition by definition where
+    only some of the parts do."""
+    ops = [p.op for p in parts]
     free = all(contracts.setting(op, "compile", "edges") is not None for op in ops)
-    entries = [s for section in contracts.sections(ops[0], "compile") for s in section.entries if free or not (isinstance(s, Setting) and s.key == "edges")]
+    general = next((op for op in ops if terms_of(op)[0] != PART), ops[0])
+    entries: list[Setting | Scoped] = [s for section in contracts.sections(general, "compile") for s in section.entries
+                                       if isinstance(s, Setting) and (free or s.key != "edges")]
+    if not contracts.exact(general):
+        found: dict[str, Setting] = {}
+        for op, side in zip(ops, sides, strict=True):
+            own = contracts.setting(op, "compile", "accuracy") if contracts.exact(op) else None
+            for name in [d.tensor for d in op.compute.body if isinstance(d, Define)] if op.compute is not None else []:
+                asked = own or contracts.setting(op, "compile", "accuracy", name)
+                if asked is not None and (own is not None or asked.scoped):
+                    found.setdefault(side.tensors[name], asked.setting)
+        entries += [Scoped(name, (s,)) for name, s in found.items()]
     return [Section("compile", tuple(entries))] if entries else []
 
 

@@ -12,7 +12,8 @@ from pipelink_ir.ir.walk import walk
 KEYS = ("accuracy", "fast_math", "arch", "features", "toolchain", "block")
 """Settings of `compile` that hold for a whole operator, so that fused ones must agree. `edges = free` is no such: it is a leave that nobody has to take."""
 
-
+PART = "exact, each definition for itself"
+"""What an operator without reductions says of its accuracy: it may stand beside others, since what it asks for can be written for its definitions alone."""
 Common = tuple[Value | str | None, ...]
 """The values of `KEYS`, and what a reduction over nothing gives; None where the operator has none that asks."""
 
@@ -62,8 +63,9 @@ def taken_over(op: Operator) -> list[int]:
 def terms_of(op: Operator) -> Common:
     """What all operators of a group must agree in."""
     found = (contracts.setting(op, "compile", key) for key in KEYS)
-    values = tuple(f.setting.value if f is not None else None for f in found)
-    return (*values, contracts.empty(op) or "error" if governed(op) else None)
+    accuracy, *values = (f.setting.value if f is not None else None for f in found)
+    own: Value | str | None = PART if contracts.exact(op) and not reduces(op) else accuracy
+    return (own, *values, contracts.empty(op) or "error" if governed(op) else None)
 
 
 def agree(a: Common, b: Common) -> str | None:
@@ -71,14 +73,20 @@ def agree(a: Common, b: Common) -> str | None:
     if a == b:
         return None
     for key, x, y in zip((*KEYS, "empty"), a, b, strict=True):
-        if x != y and not (key == "empty" and (x is None or y is None)):
+        if x != y and not (key == "empty" and (x is None or y is None)) and not (key == "accuracy" and PART in (x, y)):
             return f"they differ in '{key}'"
     return None
 
 
 def both(a: Terms, b: Terms) -> Terms:
     """The terms of two groups that agree."""
-    return replace(b, common=(*b.common[:-1], a.common[-1] if a.common[-1] is not None else b.common[-1]))
+    accuracy = a.common[0] if b.common[0] == PART else b.common[0]
+    return replace(b, common=(accuracy, *b.common[1:-1], a.common[-1] if a.common[-1] is not None else b.common[-1]))
+
+
+def reduces(op: Operator) -> bool:
+    """Whether any definition has a reduction."""
+    return op.compute is not None and any(isinstance(n, Reduce) for d in op.compute.body for n in walk(d.value))
 
 
 def governed(op: Operator) -> bool:

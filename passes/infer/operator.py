@@ -6,9 +6,9 @@ from dataclasses import replace
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Report, internal_error
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.nodes import Compute, Define, Expr, Let, Operand, Operator, Read
+from pipelink_ir.ir.nodes import Apply, Compute, Define, Expr, Let, Operand, Operator, Read, Reduce
 from pipelink_ir.ir.typed import Tensor, TypedOperator
-from pipelink_ir.ir.walk import deep, rebuild, substitute
+from pipelink_ir.ir.walk import deep, rebuild, substitute, walk
 from pipelink_ir.passes.infer.boxes import ZERO, Boxes, Inline
 from pipelink_ir.passes.infer.drafts import Drafts, as_index, draft
 from pipelink_ir.passes.infer.groups import order_groups
@@ -80,9 +80,20 @@ def _infer_body(op: Operator, body: Compute, report: Report, generic: bool) -> T
     every = {o.name: _operand(o, op, boxes, report) for o in operands} | {n: tensors[n] for n in drafts.tensors}
     if failed():
         return None
+    exact, exactly = contracts.exact(op), contracts.exact_definitions(op)
+    if any(isinstance(x, Reduce) for n in exactly if n in every for p in every[n].pieces for x in walk(p.value)):
+        exact = True
+    exactly = frozenset() if exact else exactly & every.keys()
+    every |= {n: replace(every[n], pieces=tuple(replace(p, value=_exactly(p.value)) for p in every[n].pieces)) for n in exactly}
     return TypedOperator(
         op=op, tensors=every, symbols=tuple(drafts.scope.dims), scalars=tuple(drafts.scope.scalars.items()), order=tuple(groups),
-        empty=contracts.empty(op), exact=contracts.exact(op), fast_math=contracts.fast_math(op))
+        empty=contracts.empty(op), exact=exact, fast_math=contracts.fast_math(op), exactly=exactly)
+
+
+def _exactly(x: Expr) -> Expr:
+    """An expression whose functions round correctly."""
+    x = rebuild(x, _exactly)
+    return replace(x, exact=True) if isinstance(x, Apply) and x.dtype is not None and x.dtype.is_float else x
 
 
 def _check_results(drafts: Drafts, report: Report) -> None:

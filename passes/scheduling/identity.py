@@ -108,7 +108,7 @@ class _Identifier:
         if isinstance(x, Read):
             return f"%{self.known[x.tensor]}[{self._all(x.indices, inner)}]{' '.join(x.access)}"
         if isinstance(x, Apply):
-            return f"{x.fn}({self._all(x.args, inner)}):{dtype}"
+            return f"{x.fn}{'!' if x.exact else ''}({self._all(x.args, inner)}):{dtype}"
         if isinstance(x, Cast):
             return f"{x.to}{'s' if x.saturate else ''}({self._text(x.arg, inner)})"
         if isinstance(x, Reduce):

@@ -13,6 +13,7 @@ KEYS: dict[str, dict[str, str]] = {
         "dtypes": "what a type variable may stand for", "align": "bytes; asked of operands, promised of results", "padding": "`same` or `valid`",
         "border": "what lies outside an operand", "contiguity": "`dense`, `rows` or `any`", "cross_device": "whether an operand may live on another device",
         "inplace": "the operand whose memory a result takes over",
+        "varies": "operands and results whose float dtype a policy may change; unwritten: all, if there are `dtypes`, else none",
     },
     "execution": {
         "async": "whether the operator may run asynchronously", "max_streams": "at most so many nodes of it in flight",
@@ -102,6 +103,12 @@ def exact(op: Operator) -> bool:
     return found is not None and word(found.setting.value) == "exact"
 
 
+def exact_definitions(op: Operator) -> frozenset[str]:
+    """The results and locals whose definitions ask for it, each for itself: `%y { accuracy = exact }`."""
+    return frozenset(e.tensor for s in sections(op, "compile") for e in s.entries if isinstance(e, Scoped)
+                     if any(s.key == "accuracy" and word(s.value) == "exact" for s in e.settings))
+
+
 def tf32(op: Operator) -> bool:
     """Whether factors of products of f32 may be rounded to tf32."""
     found = setting(op, "compile", "accuracy")
@@ -133,8 +140,9 @@ def check_keys(op: Operator, report: Report) -> None:
                     report.error("attribute", s.key_span, f"'{section.name}' has no key '{s.key}'", (),
                                  (f"it belongs to '{home} {{ … }}'" if home else did_you_mean(s.key, known)) or f"its keys are {', '.join(known)}")
                     continue
-                whole = section.name in ("execution", "compile") or (section.name == "schedule" and s.key not in OF_ONE)
-                if scope is not None and (whole or s.key in ("dtypes", "empty")):
+                exactly = (section.name, s.key, word(s.value)) == ("compile", "accuracy", "exact") and scope not in {o.name for o in op.operands}
+                whole = (section.name in ("execution", "compile") and not exactly) or (section.name == "schedule" and s.key not in OF_ONE)
+                if scope is not None and (whole or s.key in ("dtypes", "empty", "varies")):
                     report.error("attribute", s.key_span, f"'{s.key}' speaks of the whole operator, not of '%{scope}'", (),
                                  f"write it outside of '%{scope} {{ … }}'")
                     continue
@@ -180,6 +188,8 @@ def _check_value(op: Operator, section: str, s: Setting, report: Report) -> None
                      (did_you_mean(given, expected) if given else None) or f"write '{s.key} = {expected[0]}'")
     if section == "schedule":
         _check_schedule(s, report)
+    if s.key == "varies" and not (isinstance(s.value, Items) and all(isinstance(i, Read) and i.tensor in {o.name for o in (*op.operands, *op.results)} for i in s.value.items)):
+        report.error("attribute", s.span, f"'varies' is a list of operands and results, not {describe(s.value)}", (), "leave it out, or write 'varies = [%x, %y]'")
     if s.key == "dtypes" and isinstance(s.value, Items) and not s.value.items:
         report.error("dtype", s.span, "an empty list admits no dtype at all", (), "write 'dtypes = [f16, f32]', or leave the key out")
     if s.key == "dtypes":

@@ -78,10 +78,12 @@ class Read(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Apply(Expr):
-    """A function of `ir/functions.py` by its name there; operators are spelled `+`, `neg`, `and`, …"""
+    """A function of `ir/functions.py` by its name there; operators are spelled `+`, `neg`, `and`, … `exact`: it belongs to a definition that asks for correct
+    rounding, in an operator that does not; inference says so."""
 
     fn: str
     args: tuple[Expr, ...]
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)

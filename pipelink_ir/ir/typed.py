@@ -81,6 +81,8 @@ class TypedOperator:
     exact: bool
     """`compile { accuracy = exact }`."""
     fast_math: bool
+    exactly: frozenset[str] = frozenset()
+    """The definitions that ask for it each for itself, where the operator does not: `compile { %y { accuracy = exact } }`. They have no reductions."""
     reduces: bool = field(init=False)
     """Whether any value has a reduction: most kinds of kernels need not be looked for without one."""
 

@@ -44,7 +44,7 @@ def _walk(x: Expr) -> Expr:
 def _short(x: Expr, dtype: str) -> Expr:
     """`x` by a shorter way, or as it is."""
     factors = _factors(x)
-    if len(factors) != 3 or x.dtype is None or x.dtype.name != "f32":
+    if len(factors) != 3 or (isinstance(x, Apply) and x.exact) or x.dtype is None or x.dtype.name != "f32":
         return x
     halves = [f for f in factors if _number(f) == 0.5]
     sums = [f for f in factors if isinstance(f, Apply) and f.fn == "+"]

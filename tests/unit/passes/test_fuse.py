@@ -118,7 +118,7 @@ def test_the_same_edge_is_one_operand() -> None:
 
 
 @pytest.mark.parametrize(("clause", "why"), [
-    ("compile { accuracy = exact }", "another accuracy"), ("compile { library = [cublaslt, generated] }", "a library"),
+    ("compile { fast_math = true }", "other functions"), ("compile { library = [cublaslt, generated] }", "a library"),
     ("downgrade sm_75 unsupported", "a policy of its own"), ("schedule { %y { place = buffer } }", "a schedule of its own")])
 def test_operators_with_terms_of_their_own_stay_alone(clause: str, why: str) -> None:
     text = ELEMENTWISE + f"""op @own(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) {{ {clause} compute {{ %y[n] = %x[n] / 3 }} }}

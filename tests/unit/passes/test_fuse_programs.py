@@ -9,10 +9,11 @@ from scipy import ndimage, special
 
 from pipelink_ir.backends.cpu.executable import load as load_cpu
 from pipelink_ir.backends.loops.gpu.build import build_gpu
+from pipelink_ir.backends.loops.print import program_text
 from pipelink_ir.backends.reference.executable import load as load_reference
 from pipelink_ir.grammar import parse, print_module
 from pipelink_ir.ir.diagnostics import Report
-from pipelink_ir.ir.nodes import Module, Node
+from pipelink_ir.ir.nodes import Module, Node, Scoped
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.ledger import ledger
@@ -288,7 +289,7 @@ def test_what_writes_into_an_array_of_the_caller_comes_after_all_that_read_it() 
 
 
 @pytest.mark.parametrize(("a", "b", "same"), [
-    ("compile { accuracy = exact }", "", False), ("compile { accuracy = exact }", "compile { accuracy = exact }", True),
+    ("compile { accuracy = exact }", "", True), ("compile { accuracy = exact }", "compile { accuracy = exact }", True),
     ("compile { edges = free }", "", True), ("compile { edges = free }", "compile { edges = free }", True), ("compile { fast_math = true }", "", False)])
 def test_terms_of_compilation(a: str, b: str, same: bool) -> None:
     text = f"""op @f(%x: tensor<Nxf16>) -> (%y: tensor<Nxf16>) {{ {a} compute {{ %y[n] = %x[n] / 3 }} }}
@@ -302,6 +303,35 @@ def test_terms_of_compilation(a: str, b: str, same: bool) -> None:
     assert any("'%m' may keep more" in t for t in told(module)) is ("edges" in a)
     written = [s for o in module.operators for s in o.sections if s.name == "compile"]
     assert bool(written) is bool(a and (b or "edges" not in a))
+    if "exact" in a:
+        # For the whole operator where both ask for it, else for the definition of the one that does.
+        assert [isinstance(e, Scoped) for s in written for e in s.entries] == [not b]
+        assert typed_operator(module.operators[0]).exact is bool(b)
+
+
+def test_exact_definitions_stay_exact_beside_others() -> None:
+    """A sum of products that is added by fused multiply-adds, then rounded codes of it: neither takes on the accuracy of the other."""
+    text = """op @sum3(%x: tensor<NxKxf32>, %w: tensor<Kxf32>) -> (%y: tensor<Nxf32>) { compute { %y[n] = sum[k < K](%x[n, k] * %w[k]) } }
+    pipeline @p(%x: tensor<NxKxf32>, %w: tensor<Kxf32>) -> (%q: tensor<Nxi8>) { %s = @sum3(%x, %w)  %q = @std.quantize(%s) {scale = 0.1} }"""
+    module = passes(text, f"{BEFORE},fuse")
+    assert len(nodes(module)) == 1
+    op = typed_operator(module.operators[0])
+    assert (op.exact, set(op.exactly)) == (False, {"y"})
+    again = passes(print_module(module), "resolve,infer-types")
+    assert typed_operator(again.operators[0]).exactly == op.exactly
+    assert "exact_div(" in program_text(build_gpu(op))
+    x, w = np.float32([[0.35, 1, -3], [0.25, 0, 12.65]]), np.float32([1, 0.3, 1])
+    wanted = [np.clip(np.round((x[n].astype(np.float64) @ w.astype(np.float64)).astype(np.float32) / np.float32(0.1)), -128, 127) for n in (0, 1)]
+    for load in (load_reference, load_cpu):
+        assert load(module, "p")({"x": x, "w": w})["q"].tolist() == wanted
+
+
+@pytest.mark.parametrize(("text", "whole"), [("%y[n] = %x[n] / 3", False), ("%y[n] = sum[k < 2](%x[n] / (k + 3))", True)])
+def test_a_definition_with_a_reduction_makes_its_whole_operator_exact(text: str, whole: bool) -> None:
+    op = typed_operator(passes(f"""op @f(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) {{ compile {{ %y {{ accuracy = exact }} }} compute {{ {text} }} }}
+    pipeline @p(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) {{ %y = @f(%x) }}""", "resolve,infer-types").operators[0])
+    assert op.exact is whole
+    assert bool(op.exactly) is not whole
 
 
 def test_an_answer_to_nothing_is_kept_beside_operators_without_one() -> None:
