@@ -20,6 +20,7 @@ from pipelink_ir.passes.devices import declared_archs, device_text, folded, has
 KINDS = {
     "copy": "bytes are copied: to another device, another layout, or so that an array is as contiguous as asked for",
     "cast": "values are converted to another dtype",
+    "lowered": "an operator runs in another dtype, as its policy asks",
     "quantize": "values are quantised or brought back",
     "sync": "somebody waits: an event, a device, a stream",
     "fallback": "something runs elsewhere or otherwise than the program asks",

@@ -28,12 +28,15 @@ SECTIONS: tuple[Section, ...] = (
     Section("placing", (
         # Before anything merges nodes: those of different devices stay apart, and one device is one device from here on.
         "place-devices",
-        # lower-precision goes here: it inserts nodes (casts), which what follows may clean up, and still sees graph operators, because a policy names
-        # nodes inside them by label.
+    )),
+    Section("precision", (
+        # Before simplify and lower-precision, which look at the nodes of pipelines only.
+        "flatten",
+        # After flatten: an edge is an edge then, whatever graph it comes from, so that two lowered operators meet without a cast, and ranges are known by
+        # the names of edges. Before simplify, which removes pairs of casts that users and policies make together, and merges what was put in twice.
+        "lower-precision",
     )),
     Section("optimisation", (
-        # Before simplify, which looks for dead and equal nodes in the pipeline only.
-        "flatten",
         # After flatten; before fuse, which would have to move dead and repeated work about.
         "simplify",
         # After simplify: what is dead or repeated would be fused as well.
@@ -61,9 +64,9 @@ ALIASES: dict[str, str] = {
     "validate": "resolve,infer-types,check-contracts",
     # The oracle runs what was written, graphs included: a fault of any later pass shows in a comparison with it.
     "reference": "resolve,infer-types,check-contracts",
-    "cpu": "resolve,infer-types,check-contracts,place-devices,flatten,simplify,fuse{device=cpu},"
+    "cpu": "resolve,infer-types,check-contracts,place-devices,flatten,lower-precision,simplify,fuse{device=cpu},"
            "derive{device=cpu},schedule{device=cpu},assign-streams{max_streams=1},alias-buffers{device=cpu},verify-plan",
-    "cuda": "resolve,infer-types,check-contracts,place-devices,flatten,simplify,fuse,derive,schedule,assign-streams,alias-buffers,verify-plan",
+    "cuda": "resolve,infer-types,check-contracts,place-devices,flatten,lower-precision,simplify,fuse,derive,schedule,assign-streams,alias-buffers,verify-plan",
 }
 """Names for whole pipelines, usable in `--passes` wherever a pass is; the text is what `--passes` accepts."""
 

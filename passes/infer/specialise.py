@@ -7,8 +7,11 @@ A list of parts as an argument (`[%a, %b]`) becomes one operand a part and a loc
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from pipelink_ir.ir import contracts
+from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_condition
 from pipelink_ir.ir.nodes import (
     Alias,
@@ -136,10 +139,29 @@ def specialise(op: Operator, binding: Binding, name: str) -> Operator:
     if packed:
         sections = (*sections, *_scope_borders(op, packed, rw))
     results = tuple(replace(r, type=_type(r.type, rw)) for r in op.results)
+    sections = _varying(op, rw, packed, (*(p for p in params if isinstance(p, Operand)), *results), sections)
     return replace(
         op, name=name, params=tuple(params), results=results, where=_where(op, rw), sections=sections,
         downgrades=tuple(_downgrade(d, rw) for d in op.downgrades), compute=_compute(op.compute, rw, pieces), gradient=_compute(op.gradient, rw, []),
         graph=_graph(op.graph, rw), kernel=None if op.kernel is None else replace(op.kernel, settings=_settings(op.kernel.settings, rw)))
+
+
+def _varying(op: Operator, rw: _Rewrite, packed: Mapping[str, Packed], tensors: tuple[Operand, ...], sections: tuple[Section, ...]) -> tuple[Section, ...]:
+    """The sections, with `varies` where the list of `dtypes` does not tell any more whose dtype was a variable: with a list all floats count as such, without
+    one none does. Operators without a meaning in numbers (graphs, `@std.copy`, `@std.cast`) have nothing to vary."""
+    free = {o.name for o in (*op.operands, *op.results) if o.type.dtype in rw.dtypes}
+    if not free or op.graph is not None or op.name in ("std.copy", "std.cast"):
+        return sections
+    floats = [o.name for o in tensors if o.type.dtype in DTYPES and DTYPES[o.type.dtype].is_float]
+    varies = [name for name in floats if name in free or name.rpartition(".")[0] in free & packed.keys()]
+    listed = contracts.dtypes(op) is not None
+    if not floats or varies == (floats if listed else []):
+        return sections
+    entry = Setting("varies", Items(tuple(Read(name) for name in varies)))
+    at = next((k for k, s in enumerate(sections) if s.name == "memory"), None)
+    if at is None:
+        return (Section("memory", (entry,)), *sections)
+    return (*sections[:at], replace(sections[at], entries=(*sections[at].entries, entry)), *sections[at + 1:])
 
 
 def closed(condition: Expr) -> bool | None:

@@ -188,8 +188,11 @@ def _check_value(op: Operator, section: str, s: Setting, report: Report) -> None
                      (did_you_mean(given, expected) if given else None) or f"write '{s.key} = {expected[0]}'")
     if section == "schedule":
         _check_schedule(s, report)
-    if s.key == "varies" and not (isinstance(s.value, Items) and all(isinstance(i, Read) and i.tensor in {o.name for o in (*op.operands, *op.results)} for i in s.value.items)):
-        report.error("attribute", s.span, f"'varies' is a list of operands and results, not {describe(s.value)}", (), "leave it out, or write 'varies = [%x, %y]'")
+    if s.key == "varies":
+        tensors = {o.name for o in (*op.operands, *op.results)}
+        if not isinstance(s.value, Items) or not all(isinstance(i, Read) and i.tensor in tensors for i in s.value.items):
+            report.error("attribute", s.span, f"'varies' is a list of operands and results, not {describe(s.value)}", (),
+                         "leave it out, or write 'varies = [%x, %y]'")
     if s.key == "dtypes" and isinstance(s.value, Items) and not s.value.items:
         report.error("dtype", s.span, "an empty list admits no dtype at all", (), "write 'dtypes = [f16, f32]', or leave the key out")
     if s.key == "dtypes":

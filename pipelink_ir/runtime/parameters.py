@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipelink_ir.runtime.results import Results
     from pipelink_ir.runtime.runnable import Runnable
 
-LAST_BEFORE = ("simplify", "flatten", "lower-precision", "place-devices", "check-contracts", "infer-types", "resolve")
+LAST_BEFORE = ("simplify", "lower-precision", "flatten", "place-devices", "check-contracts", "infer-types", "resolve")
 """The pipeline is taken apart after the first of these that runs: when it is flat and simple, and not fused yet."""
 
 

@@ -1,0 +1,244 @@
+"""A pipeline while its precision is lowered: what is put in between nodes, each form of an edge made once, and taken out again where nobody reads it.
+
+A form of an edge is another edge with its values: cast to a dtype, or as codes. Whoever asks twice for the same form gets the same edge; and the form that an
+edge was made from without loss (`%y = @std.cast(%y.f16)`, f16 to f32) is there from the beginning, so that a cast there and back never comes to be.
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pipelink_ir.ir.diagnostics import internal_error
+from pipelink_ir.ir.dtypes import DTYPES
+from pipelink_ir.ir.nodes import Alias, Device, Edge, Module, Node, Operator, Pack, Pipeline, Scoped, Section, Setting, TensorType
+from pipelink_ir.ir.walk import substitute
+from pipelink_ir.passes.precision.floats import caster
+from pipelink_ir.passes.shapes import bind_symbols
+from pipelink_ir.passes.simplify.nodes import holds
+
+Form = tuple[object, ...]
+"""`("cast", "f16")`, `("codes", Codes, …)`."""
+
+
+@dataclass(slots=True)
+class Operators:
+    """The operators of a module, and those that are made."""
+
+    known: dict[str, Operator]
+    made: dict[tuple[object, ...], str] = field(default_factory=dict)
+    """What was asked for -> the name of the operator that does it."""
+    numbers: dict[str, int] = field(default_factory=dict)
+    """The last number that a name was given."""
+
+    def get(self, key: tuple[object, ...], name: str, build: Callable[[str], Operator | str]) -> Operator | str:
+        """The operator for a key, built under an unused name like `name` the first time; a text instead says why there is none."""
+        if key in self.made:
+            return self.known[self.made[key]]
+        op = build(self.unused(name))
+        if isinstance(op, Operator):
+            self.known[op.name] = op
+            self.made[key] = op.name
+        return op
+
+    def unused(self, name: str) -> str:
+        return unused(name, self.known, self.numbers)
+
+    def cast(self, rank: int, source: str, to: str) -> Operator:
+        """`@std.cast.N` for tensors of a rank."""
+        found = self.get(("cast", rank, source, to), "std.cast.1", lambda name: caster(rank, source, to, name))
+        assert isinstance(found, Operator)
+        return found
+
+
+def unused(name: str, taken: Mapping[str, object] | set[str], numbers: dict[str, int]) -> str:
+    """`name`, or with the first number that makes it new: after `linear_f16.1` comes `linear_f16.2`, after `x.f16` `x.f16.2`."""
+    if name not in taken:
+        return name
+    base = name.removesuffix(".1")
+    number = numbers.get(base, 1) + 1
+    while f"{base}.{number}" in taken:
+        number += 1
+    numbers[base] = number
+    return f"{base}.{number}"
+
+
+@dataclass(slots=True)
+class Line:
+    """One pipeline that is written anew, node by node."""
+
+    of: Pipeline
+    operators: Operators
+    out: list[Node | Alias] = field(default_factory=list)
+    types: dict[str, TensorType] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+    numbers: dict[str, int] = field(default_factory=dict)
+    origin: dict[str, str] = field(default_factory=dict)
+    """Second names -> first names."""
+    params: set[str] = field(default_factory=set)
+    """Edges that depend on parameters alone."""
+    forms: dict[tuple[str, Form, object], str] = field(default_factory=dict)
+    put: set[int] = field(default_factory=set)
+    """Positions in `out` of nodes that were put in, and go again if nobody reads them."""
+
+    def __post_init__(self) -> None:
+        self.types = {i.name: i.type for i in self.of.inputs}
+        self.params = {i.name for i in self.of.inputs if i.param}
+        self.taken = set(self.types) | {e.name for n in self.of.nodes for e in (n.results if isinstance(n, Node) else (n.name,))}
+
+    def first(self, edge: str) -> str:
+        """The first name of an edge."""
+        return self.origin.get(edge, edge)
+
+    def keep(self, item: Node | Alias) -> None:
+        """Put out an item as it is."""
+        if isinstance(item, Alias):
+            of = self.first(item.of.name)
+            self.origin[item.name.name], self.types[item.name.name] = of, self.types[of]
+        else:
+            if len(item.types) != len(item.results):
+                internal_error(f"the node of '@{item.op}' has no types")
+            self.types.update(zip((e.name for e in item.results), item.types, strict=True))
+            if item.args and all(self.first(e.name) in self.params for e in (*args_of(item), *item.after)):
+                self.params |= {e.name for e in item.results}
+        self.out.append(item)
+
+    def insert(self, op: Operator, args: Sequence[str], names: Sequence[str], near: Node, reason: str) -> tuple[str, ...]:
+        """A new node before or after `near`, whose device and place it takes over; its results get names like `names`."""
+        results = tuple(map(self.fresh, names))
+        self._insert(op, args, results, near, reason)
+        return results
+
+    def fresh(self, name: str) -> str:
+        """A name like `name` that no edge has; now one has it."""
+        name = unused(name, self.taken, self.numbers)
+        self.taken.add(name)
+        return name
+
+    def _insert(self, op: Operator, args: Sequence[str], results: Sequence[str], near: Node, reason: str) -> None:
+        types = self.result_types(op, [self.types[self.first(a)] for a in args])
+        node = Node(tuple(Edge(r, span=near.span) for r in results), op.name, tuple(Edge(a, span=near.span) for a in args), device=near.device, reason=reason,
+                    loc=near.loc or near.span, types=types, span=near.span, op_span=near.op_span)
+        self.put.add(len(self.out))
+        self.keep(node)
+
+    @staticmethod
+    def result_types(op: Operator, given: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        """The types of an operator's results for arguments of these types; a layout goes on to results of the same shape."""
+        bound = bind_symbols(op, given)
+        layouts = {t.dims: t.layout for t in reversed(given) if t.layout is not None}
+        out = []
+        for r in op.results:
+            dims = tuple(substitute(d, bound) for d in r.type.dims)
+            out.append(replace(r.type, dims=dims, layout=r.type.layout or layouts.get(dims)))
+        return tuple(out)
+
+    def form(self, edge: str, form: Form, device: Device | None) -> str | None:
+        """The edge that has the values of `edge` in a form, if there is one."""
+        return self.forms.get((self.first(edge), form, place(device)))
+
+    def remember(self, edge: str, form: Form, device: Device | None, made: str) -> None:
+        self.forms[self.first(edge), form, place(device)] = made
+
+    # ---------------------------------------------------------------------------------------------------------------------- casts
+
+    def cast(self, edge: str, to: str, near: Node, reason: str) -> str:
+        """The edge in another dtype."""
+        edge = self.first(edge)
+        t = self.types[edge]
+        if t.dtype == to:
+            return edge
+        found = self.form(edge, ("cast", to), near.device)
+        if found is None:
+            op = self.operators.cast(len(t.dims), t.dtype, to)
+            found = self.insert(op, [edge], [f"{edge}.{to}"], near, reason)[0]
+            self.remember(edge, ("cast", to), near.device, found)
+        return found
+
+    def cast_back(self, made: str, edge: str, t: TensorType, near: Node, reason: str) -> None:
+        """Define `edge`, of type `t`, as a cast of an edge that was made in its place."""
+        narrow = self.types[made].dtype
+        self._insert(self.operators.cast(len(t.dims), narrow, t.dtype), [made], [edge], near, reason)
+        if holds(DTYPES[narrow], DTYPES[t.dtype]):
+            self.remember(edge, ("cast", narrow), near.device, made)
+
+    # ------------------------------------------------------------------------------------------------------------------------ end
+
+    def nodes(self) -> tuple[Node | Alias, ...]:
+        """What was put out, without what was put in for nobody. Who waits for such a node waits for what it was made from."""
+        read: dict[str, int] = {}
+        waits: set[str] = set()
+        for item in self.out:
+            for name in (item.of.name,) if isinstance(item, Alias) else (e.name for e in args_of(item)):
+                read[name] = read.get(name, 0) + 1
+            waits |= {e.name for e in item.after} if isinstance(item, Node) else set()
+        for r in self.of.results:
+            read[r.name] = read.get(r.name, 0) + 1
+        gone: set[int] = set()
+        instead: dict[str, str] = {}
+        for k in sorted(self.put, reverse=True):
+            n = self.out[k]
+            assert isinstance(n, Node)
+            if any(read.get(e.name) for e in n.results):
+                continue
+            if any(e.name in waits for e in n.results):
+                instead |= {e.name: args_of(n)[0].name for e in n.results}
+            gone.add(k)
+            for e in args_of(n):
+                read[e.name] -= 1
+        kept = [n for k, n in enumerate(self.out) if k not in gone]
+        return tuple(_waiting(n, instead) if isinstance(n, Node) else n for n in kept) if instead else tuple(kept)
+
+
+def _waiting(n: Node, instead: Mapping[str, str]) -> Node:
+    if not any(e.name in instead for e in n.after):
+        return n
+    after = []
+    for e in n.after:
+        name = e.name
+        while name in instead:
+            name = instead[name]
+        after.append(Edge(name, span=e.span))
+    return replace(n, after=tuple(after))
+
+
+def args_of(n: Node) -> tuple[Edge, ...]:
+    """The edges that a node reads."""
+    return tuple(e for a in n.args for e in (a.items if isinstance(a, Pack) else (a,)))
+
+
+def place(device: Device | None) -> object:
+    return None if device is None else (device.kind, device.index, device.name)
+
+
+def spread(before: Node, parts: Sequence[Node]) -> list[Node]:
+    """The nodes that stand for one, with what its plan says: `stream` of each, `wait` of the first, `record` of the last, places where the edge is made."""
+    if before.plan is None or not parts:
+        return list(parts)
+    out = []
+    for k, n in enumerate(parts):
+        made = {e.name for e in n.results}
+        entries: list[Setting | Scoped] = []
+        for e in before.plan.entries:
+            if isinstance(e, Scoped):
+                entries += [e] if e.tensor in made else []
+            elif e.key not in ("wait", "record") or (e.key == "wait" and k == 0) or (e.key == "record" and k == len(parts) - 1):
+                entries.append(e)
+        out.append(replace(n, plan=Section("plan", tuple(entries), span=before.plan.span) if entries else None))
+    return out
+
+
+def stem(op: str) -> str:
+    """The name of an operator as users know it."""
+    return re.sub(r"(\.\d+)+$", "", op)
+
+
+def with_operators(module: Module, operators: Mapping[str, Operator], pipelines: Mapping[str, Pipeline]) -> Module:
+    """The module with new pipelines, and the operators that they call: those of the text in their places, new ones behind them."""
+    called = {n.op for p in pipelines.values() for n in p.nodes if isinstance(n, Node)}
+    items = [pipelines[i.name] if isinstance(i, Pipeline) else operators[i.name] if isinstance(i, Operator) else i
+             for i in module.items if not isinstance(i, Operator) or i.name in called]
+    old = {o.name for o in module.operators}
+    new = [o for name, o in operators.items() if name in called and name not in old]
+    at = next(k for k, i in enumerate(items) if isinstance(i, Pipeline))
+    return replace(module, items=(*items[:at], *new, *items[at:]))
