@@ -30,6 +30,8 @@ SECTIONS: tuple[Section, ...] = (
         "place-devices",
     )),
     Section("precision", (
+        # Before flatten: a policy of a graph names nodes inside it by label. From here on every operator has a clause of its own.
+        "push-policies",
         # Before simplify and lower-precision, which look at the nodes of pipelines only.
         "flatten",
         # After flatten: an edge is an edge then, whatever graph it comes from, so that two lowered operators meet without a cast, and ranges are known by
@@ -64,9 +66,9 @@ ALIASES: dict[str, str] = {
     "validate": "resolve,infer-types,check-contracts",
     # The oracle runs what was written, graphs included: a fault of any later pass shows in a comparison with it.
     "reference": "resolve,infer-types,check-contracts",
-    "cpu": "resolve,infer-types,check-contracts,place-devices,flatten,lower-precision,simplify,fuse{device=cpu},"
+    "cpu": "resolve,infer-types,check-contracts,place-devices,push-policies{arch=cpu},flatten,lower-precision,simplify,fuse{device=cpu},"
            "derive{device=cpu},schedule{device=cpu},assign-streams{max_streams=1},alias-buffers{device=cpu},verify-plan",
-    "cuda": "resolve,infer-types,check-contracts,place-devices,flatten,lower-precision,simplify,fuse,derive,schedule,assign-streams,alias-buffers,verify-plan",
+    "cuda": "resolve,infer-types,check-contracts,place-devices,push-policies,flatten,lower-precision,simplify,fuse,derive,schedule,assign-streams,alias-buffers,verify-plan",
 }
 """Names for whole pipelines, usable in `--passes` wherever a pass is; the text is what `--passes` accepts."""
 
