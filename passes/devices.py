@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.nodes import Device, Module
-from pipelink_ir.ir.targets import Arch, parse_arch
+from pipelink_ir.ir.targets import Arch, arch_of_target, parse_arch
 
 _CUDA = re.compile(r"cuda(?::(\d+))?")
 
@@ -48,7 +48,7 @@ def has(target: str, device: Device, archs: Mapping[str, Arch]) -> bool:
     if arch is None:
         return False
     # A GPU that is only called by its number may be of any architecture: which one the program may not know.
-    return arch.kind != "cuda" if device_of(target) == "cpu" else arch == parse_arch(target)
+    return arch.kind != "cuda" if device_of(target) == "cpu" else arch == arch_of_target(target)
 
 
 def parse_map(entries: Iterable[str]) -> dict[str, str]:

@@ -51,9 +51,9 @@ class PipelineCode:
     compile while this one writes the next."""
 
     def __init__(self, pipeline: Pipeline, operators: Sequence[Operator], arch: Arch, alone: bool = False, ahead: bool = False,
-                 products: Mapping[str, LibraryProduct] | None = None) -> None:
-        """`products` are the operators that a library computes."""
-        self.pipeline, self.arch = pipeline, arch
+                 products: Mapping[str, LibraryProduct] | None = None, virtual: bool = False) -> None:
+        """`products` are the operators that a library computes. `virtual`: it is made for a newer device, whose driver translates it."""
+        self.pipeline, self.arch, self.virtual = pipeline, arch, virtual
         self.products = {op.name: (op, products[op.name]) for op in operators if op.name in products} if products else {}
         self._over = overwritten(pipeline)
         self.users: dict[str, UserKernel] = {}
@@ -72,7 +72,7 @@ class PipelineCode:
                 self._groups.append(group)
                 if self._begun is not None:
                     self._units.append(emit_unit(group, aliased=self._aliased(group)))
-                    self._begun.append(pool.submit(compile_units, self._units[-1:], arch))
+                    self._begun.append(pool.submit(compile_units, self._units[-1:], arch, virtual=virtual))
 
     def _lowered(self, operators: Iterable[Operator]) -> Iterator[Lowered]:
         for op in operators:
@@ -104,12 +104,12 @@ class PipelineCode:
     def binaries(self, wide: bool = False) -> list[nvrtc.Binary]:
         """All units compiled, with indices of 32 or of 64 bits."""
         if wide or self._begun is None:
-            return compile_units(self.units, self.arch, wide)
+            return compile_units(self.units, self.arch, wide, virtual=self.virtual)
         return [binary for begun in self._begun for binary in begun.result()]
 
     def user_binary(self, name: str) -> nvrtc.Binary:
         """The file of a user's kernel compiled."""
-        return compile_user(self.users[name], self.arch)
+        return compile_user(self.users[name], self.arch, self.virtual)
 
     # ---------------------------------------------------------------------------------------------------------------------- texts
 
@@ -200,20 +200,21 @@ def lowered(op: Operator, arch: Arch | None = None) -> Program:
     return build_gpu(typed_operator(replace(op, params=params) if names else op), arch)
 
 
-def compile_pipeline(module: Module, pipeline_name: str, arch: Arch, ahead: bool = False, products: Mapping[str, LibraryProduct] | None = None) -> PipelineCode:
-    """What a pipeline calls; with `ahead` its texts are compiled as they come. `products` are the operators that a library computes. The module has been
-    through `resolve`, `infer-types`, `flatten` and `simplify`."""
+def compile_pipeline(module: Module, pipeline_name: str, arch: Arch, ahead: bool = False, products: Mapping[str, LibraryProduct] | None = None,
+                     virtual: bool = False) -> PipelineCode:
+    """What a pipeline calls; with `ahead` its texts are compiled as they come. `products` are the operators that a library computes; `virtual`: the device is
+    newer than the architecture. The module has been through `resolve`, `infer-types`, `flatten` and `simplify`."""
     pipeline = next((p for p in module.pipelines if p.name == pipeline_name), None)
     if pipeline is None:
         internal_error(f"the module has no pipeline '@{pipeline_name}'")
     operators = {o.name: o for o in module.operators}
     called = dict.fromkeys(node.op for node in pipeline.nodes if isinstance(node, Node))
-    return PipelineCode(pipeline, [operators[name] for name in called], arch, ahead=ahead, products=products)
+    return PipelineCode(pipeline, [operators[name] for name in called], arch, ahead=ahead, products=products, virtual=virtual)
 
 
-def compile_units(units: Sequence[UnitCode], arch: Arch, wide: bool = False, quick: bool = False) -> list[nvrtc.Binary]:
+def compile_units(units: Sequence[UnitCode], arch: Arch, wide: bool = False, quick: bool = False, virtual: bool = False) -> list[nvrtc.Binary]:
     """Emitted texts compiled, on several threads. A text that NVRTC refuses is a fault of ours; it is kept with its lines numbered."""
-    sources = [nvrtc.Source(unit.text, f"kernels{n or ''}.cu", wide, quick=quick) for n, unit in enumerate(units)]
+    sources = [nvrtc.Source(unit.text, f"kernels{n or ''}.cu", wide, quick=quick, virtual=virtual) for n, unit in enumerate(units)]
     try:
         return nvrtc.compile_sources(sources, arch)
     except nvrtc.CompileFailed as failed:
@@ -246,8 +247,8 @@ class CudaTexts:
         """Refused: there are texts here, and no device."""
         from pipelink_ir.ir.diagnostics import Diagnostic
         from pipelink_ir.ir.source import elsewhere
-        what = f"'{self.code.arch}' is an architecture to compile for, not a device to run on"
-        raise ProgramError([Diagnostic("PL9001", "error", what, elsewhere("<command>", 1, 1), (), "run with the target 'cuda' or 'cuda:N'")])
+        what = f"'{self.code.arch}' is an architecture to compile for; these are texts, not loaded on a device"
+        raise ProgramError([Diagnostic("PL9001", "error", what, elsewhere("<command>", 1, 1), (), "call what `compile` returns: a GPU that is as new runs it")])
 
 
 def load_texts(module: Module, pipeline_name: str, arch: Arch) -> CudaTexts:

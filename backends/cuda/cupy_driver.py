@@ -17,7 +17,7 @@ from pipelink_ir.backends.cuda import launcher
 from pipelink_ir.backends.cuda.cublaslt import FAILED, status_name
 from pipelink_ir.backends.cuda.cupy_graph import CupyGraph
 from pipelink_ir.backends.cuda.driver import FATAL, LEGACY, Commands, DeviceError, DeviceFacts, Function, OutOfDeviceMemory, pick, quietly
-from pipelink_ir.backends.cuda.nvrtc import INSTALL
+from pipelink_ir.backends.cuda.nvrtc import INSTALL, ptx_for
 from pipelink_ir.ir import environment
 from pipelink_ir.ir.diagnostics import UsageError
 from pipelink_ir.ir.dtypes import DType
@@ -276,7 +276,7 @@ class CupyDriver:
     def load(self, device: int, image: bytes) -> int:
         with self._asking(device, "loading kernels"):
             # PTX is read up to its NUL.
-            return int(self._api.moduleLoadData(image + b"\0"))
+            return int(self._api.moduleLoadData(ptx_for(image, self._runtime.driverGetVersion()) + b"\0"))
 
     def unload(self, device: int, module: int) -> None:
         with self.giving_back(device, "unloading kernels"):

@@ -58,12 +58,14 @@ if hasattr(os, "register_at_fork"):
 def load(module: Module, pipeline_name: str, options: Mapping[str, Any] | None = None) -> CudaExecutable:
     """Compile and load what a pipeline calls. The module has been through `resolve`, `infer-types`, `flatten` and `simplify`.
 
-    Options: `device`, its index (0); `graphs`, how many graphs are kept (as PIPELINK_GRAPHS says), 0 for none; `driver` for tests."""
+    Options: `device`, its index (0); `arch`, an older architecture to compile for; `graphs`, how many graphs are kept (as PIPELINK_GRAPHS says), 0 for none;
+    `driver` for tests."""
     options = options or {}
     chosen = options.get("driver") or driver()
     device = pick(int(options.get("device") or 0), chosen.devices())
-    libraries = found(module.operators)
-    code = compile_pipeline(module, pipeline_name, arch_of(module, chosen.facts(device).sm), ahead=True, products=libraries.products)
+    libraries, sm = found(module.operators), chosen.facts(device).sm
+    arch: Arch = options.get("arch") or arch_of(module, sm)
+    code = compile_pipeline(module, pipeline_name, arch, ahead=True, products=libraries.products, virtual=arch.sm < sm)
     return CudaExecutable(code, chosen, device, options.get("graphs"), libraries.declined)
 
 

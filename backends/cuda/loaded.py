@@ -16,6 +16,7 @@ from pipelink_ir.backends.cuda.library_call import Unfit
 from pipelink_ir.backends.cuda.user_launch import user_program
 from pipelink_ir.backends.loops.form import Program
 from pipelink_ir.ir.diagnostics import internal_error
+from pipelink_ir.ir.gpus import facts_of
 from pipelink_ir.ir.nodes import Operator
 
 WARP = 32
@@ -50,7 +51,7 @@ class Kernels:
     """What a pipeline calls, on one device. The version with 64-bit indices is compiled when the first array comes that needs it."""
 
     def __init__(self, driver: Driver, device: int, code: PipelineCode) -> None:
-        self.driver, self.device, self.code, self.facts = driver, device, code, driver.facts(device)
+        self.driver, self.device, self.code, self.facts = driver, device, code, _as_old_as(driver.facts(device), code)
         self.operators = {name: LoadedOperator.of(c) for name, c in code.operators.items()}
         self.binaries: list[nvrtc.Binary] = []
         self._modules: dict[tuple[str, bool], list[int]] = {}
@@ -94,7 +95,7 @@ class Kernels:
         """An operator by the compiler's own code, where a library does not compute it for all sizes: compiled when it is first needed."""
         with self._lock:
             if op not in self._own:
-                self._late[op] = PipelineCode(self.code.pipeline, [self.operators[op].op], self.code.arch)
+                self._late[op] = PipelineCode(self.code.pipeline, [self.operators[op].op], self.code.arch, virtual=self.code.virtual)
                 self._own[op] = LoadedOperator.of(self._late[op].operators[op])
             return self._own[op]
 
@@ -162,6 +163,12 @@ class Kernels:
         if each and blocks * each > SCRATCH:
             blocks = max(1, SCRATCH // each)
         return Launch(function, (max(1, blocks), 1, 1), (threads, 1, 1), shared, block_bytes, shape.thread_bytes, shape.checks)
+
+
+def _as_old_as(facts: DeviceFacts, code: PipelineCode) -> DeviceFacts:
+    """What a device has, for code of an older architecture: no more shared memory than that one, so that a launch takes the same decisions as there."""
+    older = facts_of(code.arch) if code.virtual else None
+    return facts if older is None else replace(facts, shared_block=min(facts.shared_block, older.shared_block))
 
 
 def threads_of(code: KernelCode, shape: Geometry, function: Function, facts: DeviceFacts, sizes: Mapping[str, int]) -> int:

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pipelink_ir.backends.cuda import prelude
@@ -42,13 +43,15 @@ _CACHE = DiskCache("cuda")
 @dataclass(frozen=True, slots=True)
 class Source:
     """One text to compile. `name` is what messages call it; `wide` computes indices in 64 bits; `include` are folders in which headers are looked for; `quick`
-    compiles three times faster, to slower code: for those who ask only whether it compiles."""
+    compiles three times faster, to slower code: for those who ask only whether it compiles; `virtual` makes PTX alone, which the driver of a newer device
+    translates."""
 
     text: str
     name: str = "kernels.cu"
     wide: bool = False
     include: tuple[str, ...] = ()
     quick: bool = False
+    virtual: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,25 @@ def resolve(arch: Arch) -> tuple[str, str | None]:
     return f"compute_{below[-1]}", f"NVRTC {version()} does not know {arch}: this is PTX for sm_{below[-1]}, which the driver translates when it is loaded"
 
 
+PTX_OF_CUDA = MappingProxyType({(12, 0): (8, 0), (12, 1): (8, 1), (12, 2): (8, 2), (12, 3): (8, 3), (12, 4): (8, 4), (12, 5): (8, 5), (12, 6): (8, 5),
+                                (12, 7): (8, 6), (12, 8): (8, 7), (12, 9): (8, 8)})
+"""The newest PTX that a driver reads, by the version of CUDA that it knows. From 13.0 on it is 9.0, 9.1 and so on."""
+_PTX_VERSION = re.compile(rb"^\.version (\d+)\.(\d+)", re.M)
+
+
+def ptx_for(image: bytes, cuda: int) -> bytes:
+    """What a driver loads, for one that knows CUDA 13.0 (`13000`): PTX that says it is newer than the driver gets the driver's version. NVRTC writes its own
+    newest version, whatever a text needs; what has an instruction that the driver does not know is refused by it all the same."""
+    found = _PTX_VERSION.search(image[:4096]) if not image.startswith(b"\x7fELF") else None
+    if found is None:
+        return image
+    major, minor = cuda // 1000, cuda % 1000 // 10
+    most = (major - 4, minor) if major >= 13 else PTX_OF_CUDA.get((major, minor), (8, 0))
+    if (int(found[1]), int(found[2])) <= most:
+        return image
+    return image[:found.start()] + b".version %d.%d" % most + image[found.end():]
+
+
 def no_kernel_for(arch: Arch, have: Sequence[str]) -> UsageError:
     """The error of a package, or of a set of binaries, that has nothing for a device."""
     there = ", ".join(have) if have else "none"
@@ -160,6 +182,8 @@ def no_kernel_for(arch: Arch, have: Sequence[str]) -> UsageError:
 def compile_source(source: Source, arch: Arch) -> Binary:
     """One text for one architecture, from the cache if it is there. `CompileFailed` has NVRTC's log."""
     target, note = resolve(arch)
+    if source.virtual:
+        target = target.replace("sm_", "compute_")
     _warn_of_faults()
     options = [f"--gpu-architecture={target}", *OPTIONS, *(["-DPIPELINK_WIDE"] if source.wide else []),
                *(["--Ofast-compile=max"] if source.quick else []), *(f"--include-path={p}" for p in source.include)]

@@ -89,11 +89,11 @@ def _read(kernel: Kernel, report: Report) -> Source | None:
     return None
 
 
-def compile_user(kernel: UserKernel, arch: Arch) -> nvrtc.Binary:
+def compile_user(kernel: UserKernel, arch: Arch, virtual: bool = False) -> nvrtc.Binary:
     """The file compiled; `ProgramError` with what NVRTC says of it, at its lines."""
     include = _folders(kernel) if "#" in (kernel.source.text or "") else ()
     try:
-        binary = nvrtc.compile_source(nvrtc.Source(kernel.text, kernel.source.path, include=include), arch)
+        binary = nvrtc.compile_source(nvrtc.Source(kernel.text, kernel.source.path, include=include, virtual=virtual), arch)
     except nvrtc.CompileFailed as failed:
         report = Report()
         _report(kernel, failed.log, report)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.dtypes import F32
 from pipelink_ir.ir.nodes import Apply, Define, Module, Node, Operator, Reduce
-from pipelink_ir.ir.targets import CALLED, Arch, parse_arch
+from pipelink_ir.ir.targets import CALLED, EMULATED, Arch, arch_of_target
 from pipelink_ir.ir.walk import walk
 from pipelink_ir.passes.devices import declared_archs
 from pipelink_ir.passes.infer.operator import typed_operator
@@ -34,6 +34,7 @@ def of_products(module: Module, target: str | None, declined: Mapping[str, str] 
     if arch is None:
         return
     operators = {o.name: o for o in module.operators}
+    played = target is not None and target.startswith(EMULATED)
     said: dict[str, tuple[Said, ...]] = {}
     for p in module.pipelines:
         for node in p.nodes:
@@ -42,9 +43,9 @@ def of_products(module: Module, target: str | None, declined: Mapping[str, str] 
             if isinstance(node, Node) and node.types and op is not None:
                 if op.name not in said:
                     chosen, why = told(op), (declined or {}).get(op.name)
-                    library = [("other", f"{chosen.why}{PLAYED if target == 'cuda-emulated' else ''}")] if chosen is not None and why is None else []
+                    library = [("other", f"{chosen.why}{PLAYED if played else ''}")] if chosen is not None and why is None else []
                     library += [("fallback", f"cuBLASLt does not compute it: {why}")] if why is not None else []
-                    own = chosen is None or why is not None or target == "cuda-emulated"
+                    own = chosen is None or why is not None or played
                     said[op.name] = (*_libraries(op), *library, *(_kernels(op, arch) if own else ()))
                 yield from ((node, s) for s in said[op.name])
 
@@ -53,9 +54,10 @@ def _arch(module: Module, target: str | None) -> Arch | None:
     """What a target compiles for; of `cuda` and `cuda:1` that is not known before a device is there, so it is no particular one."""
     if target is None:
         return None
-    if target.split(":")[0] in ("cuda", "cuda-emulated"):
+    named = arch_of_target(target)
+    if named is None and target.split(":")[0] in ("cuda", EMULATED):
         return Arch("cuda")
-    found = declared_archs(module).get(target.removeprefix("@")) or parse_arch(target)
+    found = declared_archs(module).get(target.removeprefix("@")) or named
     return found if found is not None and found.kind == "cuda" else None
 
 

@@ -31,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--in", metavar="NAME=FILE", dest="one_in", action="append", default=[], help="one input, also from .npy or an image")
     parser.add_argument("--size", metavar="NAME=N", action="append", default=[], help="sizes of random inputs, 'H=1080,W=1920'; may be given several times")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of random inputs (default 0)")
-    parser.add_argument("--target", metavar="TARGET", help="cuda, cuda:N, or cpu; the default is the best device present")
+    parser.add_argument("--target", metavar="TARGET",
+                        help="cuda, cuda:N, cpu, or sm_XX (the code of that architecture, on a newer GPU); the default is the best device present")
     parser.add_argument("--runs", type=int, default=20, metavar="N", help="calls that are measured, after some that are not (default 20)")
     parser.add_argument("--format", choices=("table", "json"), default="table", help="a table for people or JSON (default table)")
     parser.add_argument("--pipeline", metavar="NAME", help="the pipeline meant, where a file has several")
@@ -79,8 +80,8 @@ def _compile(args: argparse.Namespace, project: Project, tuned_on: dict[str, Any
     """The program compiled. With `tuned_on`, schedules are measured on these arrays before."""
     from pipelink_ir.runtime.compile import Settings, compile_module
     from pipelink_ir.runtime.sources import read_program
-    from pipelink_ir.runtime.targets import best_target, parse_target
-    target = parse_target(args.target or project.runs_on() or best_target())
+    from pipelink_ir.runtime.targets import best_target, on_gpu, parse_target
+    target = on_gpu(parse_target(args.target or project.runs_on() or best_target()))
     if target.name != "cpu" and target.device is None:
         raise UsageError(f"times are measured on 'cpu' and 'cuda', not on '{target.name}'")
     if args.stop_after:

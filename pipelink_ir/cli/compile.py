@@ -111,7 +111,7 @@ def _compile(args: argparse.Namespace, target: Target, emit: str, steps: tuple[S
     from pipelink_ir.runtime.attributes import with_attributes
     from pipelink_ir.runtime.compile import pick_pipeline
     from pipelink_ir.runtime.sources import read_program
-    from pipelink_ir.runtime.targets import completed
+    from pipelink_ir.runtime.targets import completed, lowered_for
     looking, kinds = watch(args), denied(args)
     module = read_program(args.file)
     steps = project.steps(steps, checked=bool(args.target or module.targets))
@@ -122,8 +122,7 @@ def _compile(args: argparse.Namespace, target: Target, emit: str, steps: tuple[S
     steps = tuned_steps(args, steps, target, module)
     if values:
         module = with_attributes(module, pick_pipeline(module, args.pipeline), values)
-    if emit in BACKEND_TEXTS:
-        steps = completed(steps, target)
+    steps = lowered_for(completed(steps, target) if emit in BACKEND_TEXTS else steps, target, module)
     if args.print_pipeline:
         console.say(_pipeline_text(steps))
     report = Report()

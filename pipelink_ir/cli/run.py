@@ -39,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--in", metavar="NAME=FILE", dest="one_in", action="append", default=[], help="one input, also from .npy or an image")
     parser.add_argument("--out", metavar="NAME=FILE", dest="one_out", action="append", default=[], help="one result, also to .npy or an image")
     parser.add_argument("--target", metavar="TARGET",
-                        help="cuda, cuda:N, cpu, or reference, which interprets the program with NumPy; the default is the best device present")
+                        help="cuda, cuda:N, cpu, sm_XX (the code of that architecture, on a GPU that is as new or newer), or reference, which interprets the "
+                             "program with NumPy; the default is the best device present")
     parser.add_argument("--float64", action="store_true", help="with the target reference: compute in f64 throughout")
     parser.add_argument("--copies", choices=("allow", "refuse"), help="whether an array that is not as contiguous as an operator asks is copied or refused")
     parser.add_argument("--check-values", action="store_true", help="check 'range' and 'finite' on the values of every edge while it runs")
@@ -112,8 +113,8 @@ def _compile(args: argparse.Namespace, clock: Clock, project: Project, tuned_on:
     """The program compiled. With `tuned_on`, schedules are measured on these arrays before."""
     from pipelink_ir.runtime.compile import Settings, compile_module
     from pipelink_ir.runtime.sources import read_program
-    from pipelink_ir.runtime.targets import best_target, parse_target
-    target = parse_target(args.target or project.runs_on() or best_target())
+    from pipelink_ir.runtime.targets import best_target, on_gpu, parse_target
+    target = on_gpu(parse_target(args.target or project.runs_on() or best_target()))
     if args.stop_after:
         raise UsageError("--stop-after prints a program that is not finished; it does not go with 'run'")
     steps, looking = steps_of(args, target), watch(args)

@@ -5,10 +5,13 @@ Needs a GPU, or plays one. Exit status: 0 all agree, 1 one differs, 2 wrong usag
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.cli import console
 from pipelink_ir.ir.diagnostics import Report, UsageError
+
+if TYPE_CHECKING:
+    from pipelink_ir.runtime.targets import Target
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +28,7 @@ def execute(args: argparse.Namespace) -> int:
     from pipelink_ir.runtime.targets import parse_target
     from pipelink_ir.runtime.verification import Verification, chosen
     target = parse_target(args.target)
-    emulated = target.name == "cuda-emulated"
-    if target.device is None and not emulated:
+    if target.device is None and not target.played:
         raise UsageError(f"hand-written kernels run on a GPU: --target is cuda or cuda:N, not '{args.target}'")
     report = Report()
     module = run_passes(read_program(args.file), parse_passes("resolve"), report)
@@ -35,7 +37,7 @@ def execute(args: argparse.Namespace) -> int:
     if all(o.kernel is None for o in module.operators):
         print(f"{args.file}: no operator has a kernel")
         return 0
-    work = Verification(module, _emulated if emulated else _loader(target.device or 0), args.runs, args.seed)
+    work = Verification(module, _emulated(target) if target.played else _loader(target.device or 0), args.runs, args.seed)
     for done in work.all():
         if work.report.failed:
             break
@@ -55,6 +57,6 @@ def _loader(device: int) -> Any:
     return lambda module, name: load(module, name, {"device": device})
 
 
-def _emulated(module: Any, name: str) -> Any:
-    from pipelink_ir.backends.cuda.emulate.executable import load
-    return load(module, name)
+def _emulated(target: Target) -> Any:
+    from pipelink_ir.backends.cuda.emulate.executable import load, options_for
+    return lambda module, name: load(module, name, options_for(target.arch))

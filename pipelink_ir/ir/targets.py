@@ -24,6 +24,9 @@ SINCE = {"cusparselt": 80}
 
 TOOLCHAINS = ("nvrtc", "nvcc", "hiprtc")
 
+EMULATED = "cuda-emulated"
+"""The target that plays a GPU on the processor; `cuda-emulated:sm_75` plays what is made for sm_75."""
+
 
 @dataclass(frozen=True, slots=True)
 class Arch:
@@ -43,6 +46,12 @@ def parse_arch(name: str) -> Arch | None:
         return Arch(name)
     m = re.fullmatch(r"sm_(\d+)([af]?)", name)
     return Arch("cuda", int(m[1]), m[2]) if m and int(m[1]) in KNOWN_SM else None
+
+
+def arch_of_target(name: str) -> Arch | None:
+    """The architecture that the name of a target says: of `sm_75`, `cuda-emulated:sm_75`, `cpu`. None for `cuda`, whose device says it."""
+    found = parse_arch(name.removeprefix(f"{EMULATED}:"))
+    return found if found is None or found.kind == "cuda" or name == found.kind else None
 
 
 def known_archs() -> list[str]:

@@ -16,7 +16,7 @@ from pipelink_ir.runtime.project import Project, find_project
 from pipelink_ir.runtime.results import Results
 from pipelink_ir.runtime.runnable import Artifacts, Runnable, Settings, load_module
 from pipelink_ir.runtime.sources import read_program
-from pipelink_ir.runtime.targets import Target, best_target, checked_for, completed, parse_target, placed_on, with_libraries
+from pipelink_ir.runtime.targets import Target, best_target, checked_for, completed, lowered_for, parse_target, placed_on, with_libraries
 from pipelink_ir.runtime.tuning.files import with_tuned
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Compiled(Runnable):
             layer = pipelink_ir.compile("layer.plir").bind(w=weights)
             y = layer(x=x)
         """
-        return bound_pipeline(self, params)
+        return bound_pipeline(self.on_gpu(), params)
 
 
 def compile(program: str | os.PathLike[str], target: str | None = None, pipeline: str | None = None, *, float64: bool = False, copies: str | None = None,
@@ -45,8 +45,9 @@ def compile(program: str | os.PathLike[str], target: str | None = None, pipeline
             tune: Mapping[str, Any] | None = None, tuned: str | os.PathLike[str] | None = None, **attributes: Any) -> Compiled:
     """Compile a program for a target and return a callable.
 
-    `program` is the path of a `.plir` file, or the text of a program (a string of several lines). `target` is "cuda" or "cuda:1" (a GPU), "cpu", or
-    "reference", which interprets the program with NumPy, with `float64` in f64 throughout; without one it is the best device present. `pipeline` names one
+    `program` is the path of a `.plir` file, or the text of a program (a string of several lines). `target` is "cuda" or "cuda:1" (a GPU), "cpu", "sm_75"
+    (what a GPU of that architecture runs, texts that a newer GPU runs too), or "reference", which interprets the program with NumPy, with `float64` in f64
+    throughout; without one it is the best device present. `pipeline` names one
     where there are several. `attributes` are values for the attributes of the pipeline.
 
     `copies` is "refuse" (the default) or "allow": whether an array that is not as contiguous as an operator asks is copied instead of refused. With
@@ -147,7 +148,7 @@ def compile_module(module: Module, target: Target, pipeline: str | None = None, 
     module = with_attributes(module, name, attributes or {})
     require_values(module, name)
     report, typed = Report(), _Typed()
-    steps = with_libraries(completed(parse_passes(target.passes) if steps is None else steps, target), target, module)
+    steps = lowered_for(with_libraries(completed(parse_passes(target.passes) if steps is None else steps, target), target, module), target, module)
     module = run_passes(module, steps, report, [*hooks, typed])
     made = next(p for p in module.pipelines if p.name == name)
     compiled = Compiled(module, made, target, report.diagnostics, float64, pipeline_text(steps), typed.module, settings)

@@ -12,7 +12,7 @@ from pipelink_ir.passes.manager import describe_error, parse_passes, run_passes
 from pipelink_ir.runtime.inside import Inside
 from pipelink_ir.runtime.project import Project
 from pipelink_ir.runtime.results import Results
-from pipelink_ir.runtime.targets import Target, load
+from pipelink_ir.runtime.targets import Target, load, on_gpu
 
 if TYPE_CHECKING:
     from pipelink_ir.backends.interface import Executable
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pipelink_ir.runtime.values import Watched
 
 R = TypeVar("R")
+S = TypeVar("S", bound="Runnable")
 
 
 class Artifacts(Mapping[str, str | bytes]):
@@ -86,6 +87,7 @@ class Runnable:
         self._binder: Binder | None = None
         self._watched: tuple[Watched, Executable] | None = None
         self._again: Again | None = None
+        self._elsewhere: Runnable | None = None
         # An input may be called like an option of a call; then it is the input that is meant.
         self._taken = frozenset(o.name for o in pipeline.inputs) & {"out", "copies", "check_values", "asynchronous", "arena"}
         self.resident: frozenset[str] = frozenset()
@@ -93,7 +95,7 @@ class Runnable:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, or what came out of a pickle in another process, makes machine code of its own when it first runs."""
-        return self.__dict__ | dict.fromkeys(("_executable", "_binder", "_watched", "_again"))
+        return self.__dict__ | dict.fromkeys(("_executable", "_binder", "_watched", "_again", "_elsewhere"))
 
     @property
     def float64(self) -> bool:
@@ -107,6 +109,15 @@ class Runnable:
             with self.settings.project.environment():
                 self._executable = load_module(self.target, self.module, self.pipeline.name, float64=self._float64)
         return self._executable
+
+    def on_gpu(self: S) -> S:
+        """What runs: itself, or for an architecture the same pipeline on a GPU of this machine that runs its code; PL9001 where there is none."""
+        if not self.target.no_device:
+            return self
+        if self._elsewhere is None:
+            target = on_gpu(self.target)
+            self._elsewhere = type(self)(self.module, self.pipeline, target, self.diagnostics, self._float64, self.passes, self.contracts, self.settings)
+        return cast(S, self._elsewhere)
 
     @property
     def inputs(self) -> tuple[Operand, ...]:
@@ -161,6 +172,8 @@ class Runnable:
     def check(self, arrays: Mapping[str, Any], origins: Mapping[str, str] | None = None, copies: str | None = None) -> Bound:
         """Check arrays against the signature and the contracts behind it; `ExecutionError` (PL6001) says what does not match, as `ContractViolationError` where
         it is a contract. `origins` says which files arrays came from; `copies="allow"` copies what would be refused."""
+        if self.target.no_device:
+            return self.on_gpu().check(arrays, origins, copies)
         bound = (self._binder or self.binder).bind(arrays, origins, copies)
         if bound.entries and self.settings.deny:
             from pipelink_ir.runtime.matching import stop
@@ -177,6 +190,8 @@ class Runnable:
     def _need(self, given: Mapping[str, Any]) -> tuple[int, int]:
         """Bytes of an arena, and what it has to begin at a multiple of."""
         from pipelink_ir.runtime.arena import shapes_of
+        if self.target.no_device:
+            return self.on_gpu()._need(given)
         ask = getattr(self.executable, "arena", None)
         shapes = shapes_of(self.pipeline, given)
         return ours("while planning memory", lambda: ask(shapes)) if ask is not None else (0, 1)
@@ -198,6 +213,8 @@ class Runnable:
     def run(self, bound: Bound, out: Any = None, arena: Any = None) -> Results:
         """Run on arrays that were checked. `out` gives arrays for results and `arena` memory to work in, as in a call."""
         from pipelink_ir.runtime.calls import run
+        if self.target.no_device:
+            return self.on_gpu().run(bound, out, arena)
         given, where = None, f"while running on '{self.target.name}'"
         if out is not None:
             from pipelink_ir.runtime.outputs import check_outputs
@@ -211,6 +228,8 @@ class Runnable:
 
     def start(self, bound: Bound, out: Any = None, arena: Any = None) -> Pending:
         """Run on arrays that were checked, and return before it is done; see `asynchronous` of a call."""
+        if self.target.no_device:
+            return self.on_gpu().start(bound, out, arena)
         executable = self._executable or self.executable
         if not hasattr(executable, "start"):
             raise UsageError(f"asynchronous calls are for a GPU, and this pipeline runs on '{self.target.name}'")
@@ -249,6 +268,8 @@ class Runnable:
                 return results
         if unnamed:
             raise UsageError(f"arrays are given by name: {', '.join(f'{o.name}=…' for o in self.inputs)}")
+        if self.target.no_device:
+            return self.on_gpu()(out=out, copies=copies, asynchronous=asynchronous, arena=arena, **arrays)
         return self._call(arrays, out, copies, asynchronous, arena)
 
     def _call(self, arrays: dict[str, Any], out: Any, copies: str | None, asynchronous: bool | None, arena: Any) -> Any:

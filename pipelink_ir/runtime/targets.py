@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipelink_ir.ir.diagnostics import Diagnostic, ProgramError, UsageError, did_you_mean
 from pipelink_ir.ir.nodes import Module
 from pipelink_ir.ir.source import elsewhere
-from pipelink_ir.ir.targets import CALLED, known_archs, parse_arch
+from pipelink_ir.ir.targets import CALLED, EMULATED, Arch, arch_of_target, known_archs
 from pipelink_ir.passes.manager import Step, step
 
 if TYPE_CHECKING:
@@ -31,20 +31,37 @@ class Target:
     runs: bool = True
     device: int | None = None
     """The index of the GPU that it runs on, if on one."""
+    arch: Arch | None = None
+    """What it is compiled for, where its name says that: a GPU says it itself, and kernels that `cuda-emulated` plays are for any."""
+    played: bool = False
+    """Whether the processor plays a GPU."""
+
+    @property
+    def no_device(self) -> bool:
+        """Whether it is an architecture alone: what is compiled for it runs on a GPU that is looked for when it is called."""
+        return self.device is None and not self.played and self.arch is not None and self.arch.kind == "cuda"
 
 
-_HERE = {"cpu": Target("cpu", "cpu", texts=("loops", "ll", "s")), "reference": Target("reference", "reference", ("resolve", "infer-types")),
-         "cuda-emulated": Target("cuda-emulated", "cuda", texts=("cu",))}
+_TEXTS = ("loops", "cu", "hip", "ptx", "cubin")
+_HERE = {"cpu": Target("cpu", "cpu", texts=("loops", "ll", "s"), arch=Arch("cpu")),
+         "reference": Target("reference", "reference", ("resolve", "infer-types"), arch=Arch("reference")),
+         EMULATED: Target(EMULATED, "cuda", texts=("cu",), played=True)}
 
 
 def parse_target(text: str) -> Target:
     """The target of that name; a `UsageError` lists what there is."""
     if text in _HERE:
         return _HERE[text]
-    if parse_arch(text) is not None:
-        return Target(text, "cuda", texts=("loops", "cu", "hip", "ptx", "cubin"))
+    arch = arch_of_target(text)
+    if arch is not None:
+        played = text.startswith(EMULATED)
+        return Target(text, "cuda", texts=("cu",) if played else _TEXTS, arch=arch, played=played)
     if _CUDA.fullmatch(text):
-        return Target(text, "cuda", texts=("loops", "cu", "hip", "ptx", "cubin"), device=int(text.partition(":")[2] or 0))
+        return Target(text, "cuda", texts=_TEXTS, device=int(text.partition(":")[2] or 0))
+    if text.startswith(f"{EMULATED}:"):
+        named = text.partition(":")[2]
+        listed = ", ".join(n for n in known_archs() if n.startswith("sm_"))
+        raise UsageError(f"there is no target '{text}': '{named}' is no architecture of a GPU; known are {listed}")
     known = [*_HERE, "cuda", *known_archs()]
     near = did_you_mean(text, known)
     raise UsageError(f"there is no target '{text}'; {near or 'there are ' + ', '.join(dict.fromkeys(known))}")
@@ -75,7 +92,7 @@ def _warn_once(why: str) -> None:
 
 def checked_for(steps: Sequence[Step], targets: Sequence[Target]) -> tuple[Step, ...]:
     """The steps in which contracts are checked for these targets instead of those that the program declares."""
-    names = tuple(t.name for t in targets if parse_arch(t.name) is not None)
+    names = tuple(str(t.arch) for t in targets if t.arch is not None)
     return tuple(Step(s.of, replace(s.options, targets=names)) if names and s.name == "check-contracts" and not s.options.targets else s for s in steps)
 
 
@@ -86,6 +103,62 @@ def placed_on(steps: Sequence[Step], target: Target, device_map: Sequence[str] =
             return s
         return Step(s.of, replace(s.options, target=s.options.target or target.name, map=tuple(device_map) or s.options.map))
     return tuple(map(one, steps))
+
+
+LOWERING = ("push-policies", "lower-precision")
+"""The passes that look at what they lower for."""
+
+
+def lowered_for(steps: Sequence[Step], target: Target, module: Module) -> tuple[Step, ...]:
+    """The steps in which precision is lowered for the architecture of this target. A GPU is asked for its own, where anything may depend on it."""
+    if not any(map(_asks, steps)):
+        return tuple(steps)
+    if target.arch is not None:
+        arch = "" if target.arch.kind == "reference" else str(target.arch)
+    else:
+        arch = _capability(target) if target.device is not None and _may_lower(steps, module) else ""
+    return tuple(Step(s.of, replace(s.options, arch=arch)) if arch and _asks(s) else s for s in steps)
+
+
+def _asks(s: Step) -> bool:
+    """Whether a pass is to be told what is lowered for."""
+    return s.name in LOWERING and getattr(s.options, "arch", None) == ""
+
+
+def _may_lower(steps: Sequence[Step], module: Module) -> bool:
+    """Whether there are policies, or files from which some may come."""
+    return (any(o.downgrades for o in module.operators) or any(i.file is not None for i in module.imports)
+            or any(s.options != type(s.options)() for s in steps if s.name == LOWERING[0]))
+
+
+def _capability(target: Target) -> str:
+    """The architecture of the GPU of a target."""
+    from pipelink_ir.backends.cuda.opened import driver
+    assert target.device is not None
+    try:
+        gpu = driver()
+    except UsageError as error:
+        raise UsageError(f"what is lowered depends on the GPU, and there is none to ask ({error}): name its architecture, --target sm_90") from error
+    return f"sm_{gpu.facts(target.device).sm}"
+
+
+def on_gpu(target: Target) -> Target:
+    """The target with a GPU of this machine that runs it: one of its architecture, else a newer one, which translates its code. PL9001 where there is none."""
+    arch = target.arch
+    if arch is None or not target.no_device:
+        return target
+    from pipelink_ir.backends.cuda.opened import driver
+    help = f"the target '{EMULATED}:{arch}' plays it on the processor"
+    try:
+        gpu = driver()
+    except UsageError as error:
+        raise unsupported(f"'{arch}' is an architecture to compile for, and there is no GPU to run it on: {error}", help) from error
+    there = [gpu.facts(n) for n in range(gpu.devices())]
+    # What is made for sm_90a runs on sm_90 alone.
+    able = [f for f in there if f.sm == arch.sm or (f.sm > arch.sm and not arch.suffix)]
+    if not able:
+        raise unsupported(f"no GPU here runs code for {arch}: there is {', '.join(f'{f.name} (sm_{f.sm})' for f in there)}", help)
+    return replace(target, device=min(able, key=lambda f: (f.sm, f.index)).index)
 
 
 def with_libraries(steps: Sequence[Step], target: Target, module: Module) -> tuple[Step, ...]:
@@ -124,15 +197,15 @@ def load(target: Target, module: Module, pipeline: str, options: Mapping[str, An
     if target.name == "reference":
         from pipelink_ir.backends.reference.executable import load as load_reference
         return load_reference(module, pipeline, float64=bool(options.get("float64")))
-    arch = parse_arch(target.name)
-    if arch is not None and arch.kind == "cuda":
-        from pipelink_ir.backends.cuda.compile import load_texts
-        return load_texts(module, pipeline, arch)
-    if target.name == "cuda-emulated":
+    if target.played:
         from pipelink_ir.backends.cuda.emulate.executable import load as load_emulated
-        return load_emulated(module, pipeline)
+        from pipelink_ir.backends.cuda.emulate.executable import options_for
+        return load_emulated(module, pipeline, options_for(target.arch))
     if target.device is not None:
         from pipelink_ir.backends.cuda.executable import load as load_cuda
-        return load_cuda(module, pipeline, {"device": target.device})
+        return load_cuda(module, pipeline, {"device": target.device, "arch": target.arch})
+    if target.arch is not None and target.no_device:
+        from pipelink_ir.backends.cuda.compile import load_texts
+        return load_texts(module, pipeline, target.arch)
     from pipelink_ir.backends.cpu.executable import load as load_cpu
     return load_cpu(module, pipeline, None)

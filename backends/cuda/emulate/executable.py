@@ -23,6 +23,7 @@ from pipelink_ir.backends.cuda.user_launch import pack_params, user_launch
 from pipelink_ir.backends.loops.form import Buffer, evaluate
 from pipelink_ir.backends.planning import Plan, Planner, Step
 from pipelink_ir.ir.diagnostics import ExecutionError, Report, internal_error
+from pipelink_ir.ir.gpus import facts_of
 from pipelink_ir.ir.nodes import Module, Node, Pipeline
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.aliasing.layout import Layout, overwritten
@@ -46,6 +47,12 @@ class Options:
     """The architecture whose kernels are played; if none is named, those that are for any."""
     shared_block: int = 48 << 10
     """Bytes of shared memory that a block has; what takes more gets scratch in memory."""
+
+
+def options_for(arch: Arch | None) -> Options:
+    """How the kernels of an architecture are launched: with the shared memory that its blocks have."""
+    facts = None if arch is None else facts_of(arch)
+    return Options(arch=arch, shared_block=48 << 10 if facts is None else facts.shared_block)
 
 
 def load(module: Module, pipeline_name: str, options: Options | None = None) -> EmulatedExecutable:

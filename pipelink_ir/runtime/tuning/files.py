@@ -34,8 +34,8 @@ def in_cache(arch: str) -> str | None:
 
 def arch_name(target: Target, module: Module) -> str:
     """What schedules are kept for: the architecture that a GPU is compiled for, else the target. Asks the driver where a GPU is meant."""
-    if target.device is None:
-        return target.name
+    if target.arch is not None or target.device is None:
+        return target.name if target.arch is None else str(target.arch)
     from pipelink_ir.backends.cuda.executable import arch_of
     from pipelink_ir.backends.cuda.opened import driver
     return str(arch_of(module, driver().facts(target.device).sm))

@@ -78,7 +78,7 @@ def search(compiled: Runnable, before: Module, arrays: Mapping[str, Any], steps:
 
 def measurable(target: Target, steps: Sequence[Step]) -> int:
     """Where the pass `schedule` stands; a `UsageError` where there is nothing to measure."""
-    if target.device is None and target.name not in ("cpu", "cuda-emulated"):
+    if target.name != "cpu" and (target.arch is not None or (target.device is None and not target.played)):
         raise UsageError(f"schedules are measured where they run, on 'cpu' or 'cuda', not on '{target.name}'")
     at = next((k for k, s in enumerate(steps) if s.name == "schedule"), None)
     if at is None:

@@ -114,7 +114,7 @@ def test_arrays_from_files_decide_sizes(pipelinkc: Command, program: Path, tmp_p
     (["--runs", "0", "--size", "N=4,H=4"], "--runs is 1 or more"),
     (["--seed", "-1", "--size", "N=4,H=4"], "--seed is 0 or more"),
     (["--target", "reference", "--size", "N=4,H=4"], "times are measured on 'cpu' and 'cuda', not on 'reference'"),
-    (["--target", "sm_80", "--size", "N=4,H=4"], "times are measured on 'cpu' and 'cuda'"),
+    (["--target", "cuda-emulated:sm_80", "--size", "N=4,H=4"], "times are measured on 'cpu' and 'cuda', not on 'cuda-emulated:sm_80'"),
     (["--stop-after", "fuse", "--size", "N=4,H=4"], "does not go with 'bench'"),
 ])
 def test_what_is_refused(pipelinkc: Command, program: Path, args: list[str], says: str) -> None:

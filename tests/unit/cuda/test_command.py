@@ -113,12 +113,30 @@ class TestCompiled:
         assert "mixed.plir:2:28: note: '@twice' names the file here" in done.err
 
 
-def test_an_architecture_is_no_device(plain: Path) -> None:
+@pytest.mark.usefixtures("no_gpu")
+def test_an_architecture_needs_a_gpu_to_run(plain: Path, pipelinkc: Command, tmp_path: Path) -> None:
     import numpy as np
 
     import pipelink_ir
     from pipelink_ir.ir.diagnostics import ProgramError
     compiled = pipelink_ir.compile(plain, target="sm_90")
     assert "thrice_y(" in compiled.as_text("cu")
-    with pytest.raises(ProgramError, match="'sm_90' is an architecture to compile for, not a device to run on"):
-        compiled(x=np.ones(3, np.float32))
+    for call in (lambda: compiled(x=np.ones(3, np.float32)), lambda: compiled.check({"x": np.ones(3, np.float32)}), lambda: compiled.arena_bytes(x=(3,))):
+        with pytest.raises(ProgramError, match="'sm_90' is an architecture to compile for, and there is no GPU to run it on: none here"):
+            call()
+    np.savez(tmp_path / "in.npz", x=np.ones(3, np.float32))
+    for command in (("run", plain, "--inputs", tmp_path / "in.npz"), ("bench", plain, "--size", "N=3")):
+        done = pipelinkc(*command, "--target", "sm_90")
+        assert done.status == 2
+        assert "error[PL9001]: unsupported: 'sm_90' is an architecture to compile for" in done.err
+        assert "the target 'cuda-emulated:sm_90' plays it on the processor" in done.err
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipelink_ir.backends.cuda import opened
+    from pipelink_ir.ir.diagnostics import UsageError
+
+    def none() -> None:
+        raise UsageError("none here")
+    monkeypatch.setattr(opened, "driver", none)

@@ -14,17 +14,22 @@ from tests.unit.device.fake import FakeDriver, Launch
 
 _NAMES = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\)+\s+)?(\w+)\(([^)]*)\)')
 
+COMPILED: list[tuple[str, bool]] = []
+"""For what texts were compiled, and whether to PTX for a newer device."""
+
 
 def emulate(monkeypatch: pytest.MonkeyPatch) -> None:
     """From here on "compiling" keeps the text. Skips the test where there is no compiler for the processor."""
     if not available():
         pytest.skip("needs a C++ compiler: g++ or clang++, or `pip install ziglang`")
 
-    def units(units: Any, arch: Any, wide: bool = False, quick: bool = False) -> list[nvrtc.Binary]:
+    def units(units: Any, arch: Any, wide: bool = False, quick: bool = False, virtual: bool = False) -> list[nvrtc.Binary]:
+        COMPILED.append((str(arch), virtual))
         return [_binary(arch, u.text, wide) for u in units]
 
+    COMPILED.clear()
     monkeypatch.setattr(compiling, "compile_units", units)
-    monkeypatch.setattr(compiling, "compile_user", lambda user, arch: _binary(arch, user.text, False))
+    monkeypatch.setattr(compiling, "compile_user", lambda user, arch, virtual=False: _binary(arch, user.text, False))
 
 
 def _binary(arch: Any, text: str, wide: bool) -> nvrtc.Binary:
