@@ -2,8 +2,8 @@
 (`calibration_file.py` reads and writes the text), `lower-precision` reads it.
 
 Edges go by their names in the flattened pipeline. Two digests say whether what was measured still speaks of this program: `program` covers what the
-operators compute and how they are connected, so that it changes with whatever may change a range; `policies` covers the downgrade clauses without their
-budgets, for an error that was measured under one policy says nothing of another.
+operators compute and how they are connected, so that it changes with whatever may change a range; `policies` covers the downgrade clauses for one target
+without their budgets, for an error that was measured under one policy says nothing of another.
 """
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from pipelink_ir.ir.diagnostics import Report, did_you_mean
 from pipelink_ir.ir.nodes import Alias, Edge, Module, Node, Operand, Operator, Pack, Pipeline
 from pipelink_ir.ir.source import NOWHERE, Span
+from pipelink_ir.ir.targets import parse_arch
+from pipelink_ir.passes.precision.policy import clause_of
 
 METHODS = ("minmax", "percentile", "mse", "entropy")
 """How the kept part of a range is chosen."""
@@ -54,7 +56,8 @@ class Calibration:
     samples: int = 0
     random: bool = False
     program: str = ""
-    policies: str = ""
+    policies: Mapping[str, str] = field(default_factory=dict)
+    """Digests by architecture."""
     path: str = field(default="", compare=False)
     span: Span = field(default=NOWHERE, compare=False, repr=False)
     spans: Mapping[str, Span] = field(default_factory=dict, compare=False, repr=False)
@@ -64,7 +67,7 @@ class Calibration:
         """The errors that were measured on an architecture, none where program or policies have changed since."""
         if pipeline != self.pipeline or arch not in self.errors:
             return {}
-        if self.policies != policies_digest(module, pipeline) or self.program != program_digest(module, pipeline):
+        if self.policies.get(arch) != policies_digest(module, pipeline, arch) or self.program != program_digest(module, pipeline):
             return {}
         return self.errors[arch]
 
@@ -119,19 +122,17 @@ def program_digest(module: Module, pipeline: str) -> str:
     return _digest(lines)
 
 
-def policies_digest(module: Module, pipeline: str) -> str:
-    """A digest of the downgrade clauses of a flattened pipeline's nodes, budgets left out."""
-    from pipelink_ir.grammar.printer import print_operator
-    p, texts = _pipeline(module, pipeline), dict[str, str]()
-    bodies, lines = {o.name: o for o in module.operators}, []
+def policies_digest(module: Module, pipeline: str, arch: str) -> str:
+    """A digest of the clauses for a target that a flattened pipeline's nodes have, after `push-policies`; budgets are left out."""
+    from pipelink_ir.grammar.printer import print_expr
+    target = parse_arch(arch)
+    p, bodies = _pipeline(module, pipeline), {o.name: o for o in module.operators}
+    lines = []
     for n in p.nodes:
-        if not isinstance(n, Node) or n.op not in bodies or not bodies[n.op].downgrades:
-            continue
-        if n.op not in texts:
-            kept = tuple(replace(d, settings=None if d.settings is None else tuple(s for s in d.settings if s.key != "budget"))
-                         for d in bodies[n.op].downgrades)
-            texts[n.op] = print_operator(Operator("op", (), (), downgrades=kept))
-        lines.append(f"{[e.name for e in n.results]} {texts[n.op]}")
+        clause = clause_of(bodies[n.op], target) if isinstance(n, Node) and n.op in bodies and target is not None else None
+        if clause is not None and isinstance(n, Node):
+            said = sorted(f"{s.key} = {print_expr(s.value)}" for s in clause.settings or () if s.key != "budget")
+            lines.append(f"{[e.name for e in n.results]} {said}")
     return _digest(lines)
 
 

@@ -3,12 +3,13 @@
     calibration: 1
     pipeline: net
     program: 5f0c…                     # a digest of the pipeline; another one: the program has changed since
-    policies: 91be…                    # one of its downgrade clauses, for the errors
     method: percentile 99.99
     samples: 32
     edges:
       x: {min: -2.1, max: 3.75, low: -2.0, high: 3.5, rms: 0.9}
       y.h: {min: 0.0, max: 12.5, low: 0.0, high: 11.0, rms: 1.4, clipped: 0.0001}
+    policies:
+      sm_75: 91be…                     # a digest of the clauses for this target, for its errors
     errors:
       sm_75: {y: 0.0031}
 """
@@ -30,7 +31,7 @@ VERSION = 1
 """Of the format of files."""
 HELP = f"correct it, or {AGAIN}"
 WHAT = "a calibration file"
-KEYS = ("calibration", "pipeline", "program", "policies", "method", "samples", "random", "edges", "errors")
+KEYS = ("calibration", "pipeline", "program", "method", "samples", "random", "edges", "policies", "errors")
 _NEEDED = ("calibration", "pipeline", "method", "edges")
 EDGE_KEYS = ("min", "max", "low", "high", "rms", "clipped", "nan", "inf")
 _EDGE_NEEDED = ("min", "max", "low", "high")
@@ -81,7 +82,7 @@ class _Reader:
                 self.report.error("calibration", Span(self.source, 0, 0), "the file is empty", (), HELP)
         elif self._is(root, "mapping", WHAT):
             kinds: dict[str, Callable[[Any, str], Any]] = {
-                "calibration": self._version, "pipeline": self._text, "program": self._text, "policies": self._text, "method": self._method,
+                "calibration": self._version, "pipeline": self._text, "program": self._text, "policies": self._digests, "method": self._method,
                 "samples": self._count, "random": self._flag, "edges": self._edges, "errors": self._errors}
             for key, node in self._entries(root, KEYS, WHAT):
                 values[key] = kinds[key](node, f"'{key}'")
@@ -198,15 +199,20 @@ class _Reader:
                 return None
         return EdgeRange(**values, span=self._span(node))
 
-    def _errors(self, node: Any, what: str) -> dict[str, dict[str, float]]:
-        out: dict[str, dict[str, float]] = {}
+    def _of_targets(self, node: Any, what: str) -> Iterator[tuple[str, Any]]:
         if self._is(node, "mapping", what):
-            for arch, table in self._entries(node, None, what):
+            for arch, value in self._entries(node, None, what):
                 if parse_arch(arch) is None:
-                    self._fault(table, f"errors are of a target, and there is no target '{arch}'", did_you_mean(arch, known_archs()) or HELP)
-                elif self._is(table, "mapping", f"what is said of {arch}"):
-                    out[arch] = {name: self._error(name, value) for name, value in self._entries(table, None, arch)}
-        return out
+                    self._fault(value, f"{what} is by target, and there is no target '{arch}'", did_you_mean(arch, known_archs()) or HELP)
+                else:
+                    yield arch, value
+
+    def _digests(self, node: Any, what: str) -> dict[str, str]:
+        return {arch: self._text(value, f"the digest of {arch}") or "" for arch, value in self._of_targets(node, what)}
+
+    def _errors(self, node: Any, what: str) -> dict[str, dict[str, float]]:
+        return {arch: {name: self._error(name, value) for name, value in self._entries(table, None, arch)}
+                for arch, table in self._of_targets(node, what) if self._is(table, "mapping", f"what is said of {arch}")}
 
     def _error(self, name: str, node: Any) -> float:
         """An error that was measured; infinite where values were lost to NaN or infinities."""
@@ -224,7 +230,7 @@ def calibration_text(c: Calibration) -> str:
              "# beside the program."]
     if c.random:
         lines.append("# WARNING: measured on random numbers, not on data. Ranges, and whatever is quantised by them, are worthless for real inputs.")
-    head = {"calibration": VERSION, "pipeline": c.pipeline, "program": c.program, "policies": c.policies, "method": c.method, "samples": c.samples,
+    head = {"calibration": VERSION, "pipeline": c.pipeline, "program": c.program, "method": c.method, "samples": c.samples,
             "random": c.random}
     lines += [f"{key}: {_scalar(value)}" for key, value in head.items() if value not in ("", False)]
     lines.append("edges:" if c.edges else "edges: {}")
@@ -232,6 +238,8 @@ def calibration_text(c: Calibration) -> str:
         values: dict[str, float | int] = {"min": e.min, "max": e.max, "low": e.low, "high": e.high, "rms": e.rms}
         values |= {k: v for k, v in (("clipped", e.clipped), ("nan", e.nan), ("inf", e.inf)) if v}
         lines.append(f"  {_scalar(name)}: {{{', '.join(f'{k}: {_scalar(v)}' for k, v in values.items())}}}")
+    if c.policies:
+        lines += ["policies:", *(f"  {arch}: {_scalar(digest)}" for arch, digest in c.policies.items())]
     if c.errors:
         lines.append("errors:")
         for arch, table in c.errors.items():
