@@ -1,0 +1,109 @@
+"""What the contract of an operator becomes when some of its operands are codes."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import inf, nan
+
+from pipelink_ir.ir import contracts
+from pipelink_ir.ir.diagnostics import Report
+from pipelink_ir.ir.nodes import Apply, Const, Expr, FloatLit, IntLit, Items, Name, Operator, Read, Scoped, Section, Setting, Value
+from pipelink_ir.passes.precision.codes import Codes, code_of, ordered
+
+
+class NoCode(Exception):
+    """A border of a coded operand has no code; the text says why."""
+
+
+def sections_on_codes(op: Operator, codes: Mapping[str, Codes], locals: Mapping[str, str]) -> tuple[Section, ...]:
+    """The sections of an operator some operands of which are codes. `locals`: those that are read through a local, which has the border then.
+
+    What is asked of dtypes and what is promised of values speaks of them no more, nor does a schedule, which was made for other bodies. A border that
+    spoke of all operands is written for each, since the operands that scales are have none."""
+    out: list[Section] = []
+    for s in op.sections:
+        if s.name == "schedule":
+            continue
+        entries = [e for entry in s.entries for e in _entries(op, s.name, entry, codes)]
+        if entries:
+            out.append(replace(s, entries=tuple(entries)))
+    borders = [Scoped(locals.get(o.name, o.name), (b,)) for o in op.operands if (b := _border(op, o.name, codes.get(o.name))) is not None]
+    if not borders:
+        return tuple(out)
+    at = next((k for k, s in enumerate(out) if s.name == "memory"), None)
+    if at is None:
+        return (Section("memory", tuple(borders)), *out)
+    return (*out[:at], replace(out[at], entries=_merged((*out[at].entries, *borders))), *out[at + 1:])
+
+
+def _merged(entries: tuple[Setting | Scoped, ...]) -> tuple[Setting | Scoped, ...]:
+    """Settings of one value together."""
+    found: dict[str, Scoped] = {}
+    plain: list[Setting] = []
+    for e in entries:
+        if isinstance(e, Setting):
+            plain.append(e)
+        else:
+            before = found.get(e.tensor)
+            found[e.tensor] = e if before is None else replace(before, settings=(*before.settings, *e.settings))
+    return (*plain, *found.values())
+
+
+def _entries(op: Operator, section: str, entry: Setting | Scoped, codes: Mapping[str, Codes]) -> list[Setting | Scoped]:
+    operands = {o.name for o in op.operands}
+    if isinstance(entry, Setting):
+        return [] if section == "memory" and entry.key in ("dtypes", "varies", "border") else [entry]
+    if section == "semantic" and entry.tensor in codes:
+        return []
+    settings = tuple(s for s in entry.settings if not (section == "memory" and (
+        (s.key == "border" and entry.tensor in operands) or (s.key == "inplace" and isinstance(s.value, Read) and s.value.tensor in codes))))
+    return [replace(entry, settings=settings)] if settings else []
+
+
+def _border(op: Operator, operand: str, codes: Codes | None) -> Setting | None:
+    """The border of an operand, written for it alone."""
+    found = contracts.setting(op, "memory", "border", operand)
+    if found is None:
+        return None
+    type = next(o.type for o in op.operands if o.name == operand)
+    report = Report()
+    modes = contracts.border_of(op, operand, len(type.dims), True, report)
+    if all(mode == "none" for mode, _ in modes):
+        return None
+    if codes is None:
+        return found.setting
+    value = found.setting.value
+    if isinstance(value, Items):
+        items = [_coded(v, codes) for v in value.items]
+        return replace(found.setting, value=replace(value, items=tuple(ordered(items, codes) if codes.dtype != "i4" else items)))
+    return replace(found.setting, value=_coded(value, codes))
+
+
+def _coded(border: Value, codes: Codes) -> Value:
+    if not isinstance(border, Apply) or border.fn != "constant":
+        return border
+    value = number(border.args[0])
+    if value is None:
+        raise NoCode("its border is a constant that is not known before the call")
+    if not codes.is_int:
+        if value == 0:
+            return replace(border, args=(FloatLit(0.0),))
+        if isinstance(codes.scale, str):
+            raise NoCode("its border is a constant other than 0, and the scale is not known before the call")
+        return replace(border, args=(FloatLit(value / codes.scale),))
+    code = code_of(value, codes)
+    if code is None:
+        raise NoCode("its border is a constant, and the scale or the zero point is not known before the call")
+    return replace(border, args=(IntLit(code),))
+
+
+def number(e: Expr) -> float | None:
+    """The value of a constant as it is written."""
+    if isinstance(e, IntLit | FloatLit):
+        return float(e.value)
+    if isinstance(e, Apply) and e.fn == "neg":
+        inner = number(e.args[0])
+        return None if inner is None else -inner
+    if isinstance(e, Const | Name):
+        return {"inf": inf, "nan": nan, "pi": 3.141592653589793}.get(e.name)
+    return None
