@@ -235,16 +235,16 @@ def calibration_text(c: Calibration) -> str:
     lines += [f"{key}: {_scalar(value)}" for key, value in head.items() if value not in ("", False)]
     lines.append("edges:" if c.edges else "edges: {}")
     for name, e in c.edges.items():
-        values: dict[str, float | int] = {"min": e.min, "max": e.max, "low": e.low, "high": e.high, "rms": e.rms}
-        values |= {k: v for k, v in (("clipped", e.clipped), ("nan", e.nan), ("inf", e.inf)) if v}
-        lines.append(f"  {_scalar(name)}: {{{', '.join(f'{k}: {_scalar(v)}' for k, v in values.items())}}}")
+        values = {k: _number(v, 9) for k, v in (("min", e.min), ("max", e.max), ("low", e.low), ("high", e.high))} | {"rms": _number(e.rms, 4)}
+        values |= {k: v for k, v in (("clipped", _number(e.clipped, 4)), ("nan", str(e.nan)), ("inf", str(e.inf))) if v not in ("0.0", "0")}
+        lines.append(f"  {_scalar(name)}: {{{', '.join(f'{k}: {v}' for k, v in values.items())}}}")
     if c.policies:
         lines += ["policies:", *(f"  {arch}: {_scalar(digest)}" for arch, digest in c.policies.items())]
     if c.errors:
         lines.append("errors:")
         for arch, table in c.errors.items():
             lines.append(f"  {arch}:" if table else f"  {arch}: {{}}")
-            lines += [f"    {_scalar(name)}: {_scalar(value)}" for name, value in table.items()]
+            lines += [f"    {_scalar(name)}: {_number(value, 6)}" for name, value in table.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -252,10 +252,16 @@ def _scalar(value: object) -> str:
     """A value as YAML reads it back: words that mean something there (`y`, `no`, `1e3`) are quoted."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float):
-        return ".inf" if value == math.inf else repr(value)
     if isinstance(value, int):
         return str(value)
     import yaml
     text: str = yaml.safe_dump(str(value), width=1 << 20, allow_unicode=True).removesuffix("...\n").strip()
     return text
+
+
+def _number(value: float, digits: int) -> str:
+    """A float with so many digits, 9 of which say every f32 exactly, in a form that YAML takes for a float."""
+    if value == math.inf:
+        return ".inf"
+    mantissa, e, exponent = f"{value:.{digits}g}".partition("e")
+    return (mantissa if "." in mantissa else f"{mantissa}.0") + e + exponent

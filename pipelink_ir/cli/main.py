@@ -22,11 +22,12 @@ COMMANDS = {
     "explain": "what a diagnostic code means, with a wrong and a right program",
     "verify": "run hand-written kernels against what they are to compute",
     "bench": "measure a pipeline, whole and kernel by kernel",
+    "calibrate": "measure the ranges of a pipeline's edges on data, for quantising, and errors of lowered plans",
     "inspect": "show a dump of a tensor, or where two dumps differ",
 }
 """The commands and what the help says of them."""
 
-LATER = ("build", "profile", "view", "calibrate", "lsp")
+LATER = ("build", "profile", "view", "lsp")
 """Words that later versions will understand. A file of such a name is written `./build`."""
 
 

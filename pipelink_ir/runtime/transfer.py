@@ -14,6 +14,7 @@ from pipelink_ir.runtime.sources import file_error, same_file
 
 if TYPE_CHECKING:
     from pipelink_ir.runtime.compile import Compiled, Results
+    from pipelink_ir.runtime.runnable import Runnable
 
 
 def describe_array(array: Any) -> str:
@@ -33,7 +34,7 @@ class Inputs:
     def paths(self) -> list[str]:
         return [*self.many, *(path for path, _ in self.one.values())]
 
-    def read(self, compiled: Compiled) -> tuple[dict[str, Any], dict[str, str]]:
+    def read(self, compiled: Runnable) -> tuple[dict[str, Any], dict[str, str]]:
         """The arrays by input, and where each came from."""
         wanted = {o.name: o for o in compiled.inputs}
         arrays: dict[str, Any] = {}

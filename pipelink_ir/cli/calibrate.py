@@ -1,0 +1,129 @@
+"""Measure the ranges of a pipeline's edges on data, for quantising, and write them beside the program, FILE.calibration.yaml.
+
+The compiler finds the file by itself. Methods: minmax keeps all that was seen, percentile the part with so many percent of the values, mse the part with the
+least squared error, entropy that with the least loss of information (TensorRT's). With --target, the plans that the program's policies lead to on these
+architectures are run too, and their errors told beside the budgets: the largest difference from the program as it is, over its largest magnitude there.
+
+Standard output has the table of edges and of errors. The exit status is 1 where a budget is breached (the file is written nevertheless).
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipelink_ir.cli import console
+from pipelink_ir.cli.data_options import add_data_options, samples_of, say_passed_over
+from pipelink_ir.cli.pass_options import settings
+
+if TYPE_CHECKING:
+    from pipelink_ir.runtime.calibration.measure import Calibrated
+    from pipelink_ir.runtime.project import Project
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="a .plir file, '-' for standard input")
+    add_data_options(parser)
+    parser.add_argument("--method", metavar="METHOD", default="minmax", help="minmax (the default), percentile, mse or entropy")
+    parser.add_argument("--percentile", metavar="P", type=float, help="with 'percentile': the share of values to keep (default 99.99)")
+    parser.add_argument("--target", metavar="LIST", action="append", default=[], help="architectures whose plans are measured too, 'sm_75,sm_87'")
+    parser.add_argument("--on", metavar="WHERE", help="where all of it runs: cuda, cuda:N, cpu, reference; the default is the best device present")
+    parser.add_argument("-o", "--output", metavar="OUT", help="write the ranges here, or 'off' for nowhere; by default FILE.calibration.yaml beside FILE")
+    parser.add_argument("--pipeline", metavar="NAME", help="the pipeline meant, where a file has several")
+    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a value for an attribute of the pipeline")
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="a table for people or JSON (default table)")
+
+
+def execute(args: argparse.Namespace) -> int:
+    from pipelink_ir.runtime.project import find_project
+    project = find_project(args.file)
+    with project.environment():
+        return _execute(args, project)
+
+
+def _execute(args: argparse.Namespace, project: Project) -> int:
+    from pipelink_ir.runtime.calibration import files
+    from pipelink_ir.runtime.calibration.measure import Job
+    from pipelink_ir.runtime.compile import Settings
+    from pipelink_ir.runtime.sources import read_program
+    from pipelink_ir.runtime.targets import best_target, parse_target
+    samples = samples_of(args)
+    target = parse_target(args.on or project.runs_on() or best_target())
+    output = None if args.output == files.OFF else files.goes_to(args.file, args.output)
+    archs = [t.strip() for text in args.target for t in text.split(",")]
+    job = Job(read_program(args.file), target, args.pipeline, settings(args.set, "--set"), Settings(project.copies or "refuse", project=project),
+              args.method, args.percentile, archs)
+    found = with_progress(job, lambda: job.run(samples, output))
+    say_passed_over(samples)
+    if samples.random:
+        console.say("pipelinkc: warning: these are ranges of random numbers, not of data")
+    for text in found.warnings:
+        console.say(f"pipelinkc: warning: {text}")
+    console.report(found.diagnostics)
+    print(json.dumps(as_json(found), indent=1)) if args.format == "json" else show(found)
+    if found.path is not None:
+        console.say(f"pipelinkc: {len(found.calibration.edges)} ranges from {found.calibration.samples} samples: {found.path}")
+    return console.status(found.diagnostics)
+
+
+def with_progress(job: Any, work: Callable[[], Any]) -> Any:
+    """Do the work and show on standard error how far it is. `job.watch` is told of it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    err = Console(file=sys.stderr, markup=False, highlight=False)
+    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=err, transient=True) as progress:
+        task = progress.add_task("compiling", total=None)
+
+        def watch(what: str, done: int, total: int) -> None:
+            progress.update(task, description=what, completed=done, total=total if total >= 0 else None)
+        job.watch = watch
+        return work()
+
+
+def as_json(found: Calibrated) -> dict[str, Any]:
+    """Plain data; what is not finite is null."""
+    c = found.calibration
+    edges = {name: {"min": e.min, "max": e.max, "low": e.low, "high": e.high, "rms": e.rms, "clipped": e.clipped, "nan": e.nan, "inf": e.inf}
+             for name, e in c.edges.items()}
+    checked = [{"target": k.arch, "edge": k.edge, "operator": k.node.operator, "label": k.node.label, "error": finite(k.error), "budget": k.budget,
+                "breached": k.breached} for k in found.checked]
+    return {"pipeline": c.pipeline, "method": c.method, "samples": c.samples, "random": c.random, "file": found.path, "edges": edges,
+            "errors": {a: {e: finite(x) for e, x in table.items()} for a, table in c.errors.items()}, "checked": checked, "warnings": list(found.warnings)}
+
+
+def finite(x: float) -> float | None:
+    return x if math.isfinite(x) else None
+
+
+def show(found: Calibrated) -> None:
+    """The tables."""
+    c = found.calibration
+    print(f"@{c.pipeline}: {c.method}, {c.samples} {'sample' if c.samples == 1 else 'samples'}{' of random numbers' if c.random else ''}")
+    rows = [(f"%{name}", f"{e.min:.6g}", f"{e.max:.6g}", f"{e.low:.6g}", f"{e.high:.6g}", f"{e.rms:.4g}", f"{100 * e.clipped:.4f} %",
+             ", ".join(t for t in (f"{e.nan} NaN" * bool(e.nan), f"{e.inf} inf" * bool(e.inf)) if t)) for name, e in c.edges.items()]
+    table(("edge", "min", "max", "low", "high", "rms", "clipped", ""), rows, 1)
+    for arch in c.errors:
+        named = [k for k in found.checked if k.arch == arch]
+        errors = [(f"%{k.edge}", f"@{k.node.operator}", k.node.label or "", f"{k.error:.3g}", "" if k.budget is None else f"{k.budget:g}",
+                 "" if k.budget is None else "breached" if k.breached else "kept") for k in named]
+        said = {k.edge for k in named}
+        errors += [(f"%{e}", "", "", f"{x:.3g}", "", "") for e, x in c.errors[arch].items() if e not in said]
+        print(f"errors on {arch}")
+        table(("edge", "operator", "label", "error", "budget", ""), errors, 3)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> None:
+    """A table on standard output, wide enough for what is in it; the first `left` columns begin at the left."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    out = Table(*head[:left], box=box.SIMPLE_HEAD)
+    for name in head[left:]:
+        out.add_column(name, justify="right")
+    for row in rows:
+        out.add_row(*row)
+    wide = sum(max(len(r[k]) for r in (head, *rows)) + 3 for k in range(len(head))) + 4
+    Console(width=max(80, wide), markup=False, highlight=False).print(out)

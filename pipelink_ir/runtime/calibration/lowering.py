@@ -1,0 +1,108 @@
+"""A flattened program lowered for an architecture, to be seen edge by edge on whatever device there is."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pipelink_ir.ir.diagnostics import Report, UsageError
+from pipelink_ir.ir.dtypes import DTYPES
+from pipelink_ir.ir.nodes import Edge, Module, Node, Operator
+from pipelink_ir.ir.source import Span
+from pipelink_ir.ir.targets import Arch, known_archs, parse_arch
+from pipelink_ir.passes.manager import Step, run_passes, step
+from pipelink_ir.passes.precision.policy import Policy, policy_of
+from pipelink_ir.passes.scheduling.tuned import edge_types
+from pipelink_ir.runtime.calibration.tapped import Flat
+
+POLICIES, PASS = "push-policies", "lower-precision"
+
+
+def arch_of(text: str) -> Arch:
+    """The architecture of that name."""
+    found = parse_arch(text)
+    if found is None or found.kind == "reference":
+        from pipelink_ir.ir.targets import arch_help
+        raise UsageError(f"there is no architecture '{text}' to lower for; {arch_help(text) if found is None else 'known are ' + ', '.join(known_archs())}")
+    return found
+
+
+def for_arch(steps: Sequence[Step], arch: str) -> tuple[Step, ...]:
+    """The passes with the policies of one architecture handed down, and nothing lowered by them."""
+    return tuple(Step(s.of, replace(s.options, arch=arch)) if s.name == POLICIES else s for s in steps if s.name != PASS)
+
+
+def lowered(flat: Flat, arch: str, calibration: str | None) -> Flat:
+    """The program with its policies for an architecture carried out. What budgets say is left aside: it is what will be measured."""
+    before = without_budgets(flat.module)
+    report = Report()
+    done = run_passes(before, [step(PASS, arch=arch, **({"calibration": calibration} if calibration else {}))], report)
+    return replace(flat, module=done, report=report)
+
+
+def without_budgets(module: Module) -> Module:
+    """The module whose clauses have no budgets, by which nothing is refused."""
+    changed = {}
+    for o in module.operators:
+        if any(s.key == "budget" for d in o.downgrades for s in d.settings or ()):
+            clauses = tuple(d if d.settings is None else replace(d, settings=tuple(s for s in d.settings if s.key != "budget")) for d in o.downgrades)
+            changed[o.name] = replace(o, downgrades=clauses)
+    if not changed:
+        return module
+    return replace(module, items=tuple(changed.get(i.name, i) if isinstance(i, Operator) else i for i in module.items))
+
+
+def names_in(flat: Flat, done: Flat) -> dict[str, str]:
+    """What edges of a program are called after lowering: by their own names, or, where only the form in another float dtype is left, by that of the form.
+    Edges of which codes alone are left are not among them."""
+    types, out = edge_types(done.pipeline), {}
+    for name in flat.floats:
+        if name in types:
+            out[name] = name
+            continue
+        form = next((f"{name}.{d}" for d in ("f16", "bf16", "f32", "f64") if f"{name}.{d}" in types), None)
+        if form is not None and DTYPES[types[form].dtype].kind == "float":
+            out[name] = form
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A node whose operator has a clause for an architecture, and its results of float dtypes."""
+
+    operator: str
+    label: str | None
+    reads: tuple[str, ...]
+    results: tuple[str, ...]
+    policy: Policy
+    span: Span
+    """Of the budget, else of the clause."""
+
+
+def asked(flat: Flat, arch: Arch) -> list[Asked]:
+    """The nodes with a policy, in the order of the graph."""
+    operators, floats = {o.name: o for o in flat.module.operators}, set(flat.floats)
+    out = []
+    for n in flat.pipeline.nodes:
+        policy = policy_of(operators[n.op], arch) if isinstance(n, Node) and n.op in operators else None
+        if policy is not None and isinstance(n, Node):
+            made = tuple(e.name for e in n.results if e.name in floats)
+            out.append(Asked(n.op, n.label, tuple(e.name for e in _read(n)), made, policy, policy.spans.get("budget", policy.span)))
+    return out
+
+
+def schemes(flat: Flat, archs: Sequence[Arch]) -> Mapping[str, tuple[str, str]]:
+    """The codes that edges are to become, as far as clauses say: the dtype and the scheme of the first node that reads an edge as codes."""
+    operators = {o.name: o for o in flat.module.operators}
+    out: dict[str, tuple[str, str]] = {}
+    for arch in archs:
+        for n in flat.pipeline.nodes:
+            policy = policy_of(operators[n.op], arch) if isinstance(n, Node) and n.op in operators else None
+            if policy is None or policy.dtype not in ("i8", "u8", "f8e4m3", "f8e5m2") or not isinstance(n, Node):
+                continue
+            for e in _read(n):
+                out.setdefault(e.name, (policy.dtype, policy.scheme))
+    return out
+
+
+def _read(n: Node) -> list[Edge]:
+    return [e for a in n.args for e in ((a,) if isinstance(a, Edge) else a.items)]
