@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.cli import console
+from pipelink_ir.cli.calibration_options import add_calibration_option, calibrated_steps
 from pipelink_ir.cli.pass_options import add_pass_options, settings, steps_of, watch
 from pipelink_ir.cli.tune_options import add_tune_options, check_tune, sizes_of, tune_now, tuned_steps
 from pipelink_ir.ir.diagnostics import UsageError
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pipeline", metavar="NAME", help="the pipeline meant, where a file has several")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a value for an attribute of the pipeline")
     add_tune_options(parser)
+    add_calibration_option(parser)
     add_pass_options(parser)
 
 
@@ -88,7 +90,7 @@ def _compile(args: argparse.Namespace, project: Project, tuned_on: dict[str, Any
         raise UsageError("--stop-after prints a program that is not finished; it does not go with 'bench'")
     steps, looking = steps_of(args, target), watch(args)
     module = read_program(args.file)
-    steps = project.steps(steps, checked=bool(args.target or module.targets))
+    steps = calibrated_steps(args, project.steps(steps, checked=bool(args.target or module.targets)))
     chosen = Settings(project.copies or "refuse", project=project)
     if tuned_on is not None:
         tune_now(args, module, target, settings(args.set, "--set"), steps, chosen, tuned_on, {})

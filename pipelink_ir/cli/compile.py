@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from pipelink_ir.cli import console
+from pipelink_ir.cli.calibration_options import add_calibration_option, calibrated_steps
 from pipelink_ir.cli.crash import crash_file
 from pipelink_ir.cli.ledger_options import add_ledger_options, denied, explain
 from pipelink_ir.cli.pass_options import Watch, add_pass_options, dump_backend, settings, steps_of, watch
@@ -50,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="with --tune: sizes of the arrays that schedules are measured on, 'H=1080,W=1920'")
     add_ledger_options(parser)
     add_tune_options(parser)
+    add_calibration_option(parser)
     add_pass_options(parser)
     parser.add_argument("--help-passes", metavar="NAME", nargs="?", const="", help="list the passes, or explain one, and exit")
 
@@ -114,7 +116,7 @@ def _compile(args: argparse.Namespace, target: Target, emit: str, steps: tuple[S
     from pipelink_ir.runtime.targets import completed, lowered_for
     looking, kinds = watch(args), denied(args)
     module = read_program(args.file)
-    steps = project.steps(steps, checked=bool(args.target or module.targets))
+    steps = calibrated_steps(args, project.steps(steps, checked=bool(args.target or module.targets)))
     values = settings(args.set, "--set")
     if args.tune:
         from pipelink_ir.runtime.compile import Settings

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.cli import console
+from pipelink_ir.cli.calibration_options import add_calibration_option, calibrated_steps
 from pipelink_ir.cli.crash import crash_file
 from pipelink_ir.cli.ledger_options import add_ledger_options, denied, explain
 from pipelink_ir.cli.pass_options import Watch, add_pass_options, dump_backend, settings, steps_of, watch
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="say what was done and how long it took")
     add_ledger_options(parser)
     add_tune_options(parser)
+    add_calibration_option(parser)
     add_pass_options(parser)
 
 
@@ -123,7 +125,7 @@ def _compile(args: argparse.Namespace, clock: Clock, project: Project, tuned_on:
         console.say(pipeline_text(steps))
     chosen = Settings(args.copies or project.copies or "refuse", args.check_values, denied(args), project)
     module = read_program(args.file)
-    steps = project.steps(steps, checked=bool(args.target or module.targets))
+    steps = calibrated_steps(args, project.steps(steps, checked=bool(args.target or module.targets)))
     clock.lap("reading")
     if tuned_on is not None:
         tune_now(args, module, target, settings(args.set, "--set"), steps, chosen, tuned_on, {})

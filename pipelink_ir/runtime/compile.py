@@ -11,6 +11,7 @@ from pipelink_ir.ir.nodes import Module
 from pipelink_ir.passes.ledger import check_denied, parse_kinds
 from pipelink_ir.passes.manager import INPUT, Hook, Step, parse_passes, pipeline_text, run_passes, with_options
 from pipelink_ir.runtime.attributes import require_values, with_attributes
+from pipelink_ir.runtime.calibration.files import with_calibration
 from pipelink_ir.runtime.parameters import BoundPipeline, bound_pipeline
 from pipelink_ir.runtime.project import Project, find_project
 from pipelink_ir.runtime.results import Results
@@ -42,7 +43,8 @@ class Compiled(Runnable):
 
 def compile(program: str | os.PathLike[str], target: str | None = None, pipeline: str | None = None, *, float64: bool = False, copies: str | None = None,
             check_values: bool = False, deny: str | Iterable[str] = (), passes: str | None = None, pass_options: str | None = None,
-            tune: Mapping[str, Any] | None = None, tuned: str | os.PathLike[str] | None = None, **attributes: Any) -> Compiled:
+            tune: Mapping[str, Any] | None = None, tuned: str | os.PathLike[str] | None = None,
+            calibration: str | os.PathLike[str] | None = None, **attributes: Any) -> Compiled:
     """Compile a program for a target and return a callable.
 
     `program` is the path of a `.plir` file, or the text of a program (a string of several lines). `target` is "cuda" or "cuda:1" (a GPU), "cpu", "sm_75"
@@ -60,6 +62,9 @@ def compile(program: str | os.PathLike[str], target: str | None = None, pipeline
     file `tuned`, by default `edge.tuned.yaml` beside `edge.plir`, of a text in the folder of the cache. That file is read whenever the program is compiled;
     `tuned="off"` reads none.
 
+    `calibration` is the file with the ranges that values are quantised by, which `pipelink_ir.calibrate` writes; without it that beside the program, and none
+    for "off".
+
     Raises `ProgramError` with all diagnostics if the program is at fault, as `ContractViolationError` if the first is about a contract.
 
         edge = pipelink_ir.compile("edge_gamma.plir")
@@ -74,6 +79,7 @@ def compile(program: str | os.PathLike[str], target: str | None = None, pipeline
             steps = placed_on(checked_for(parse_passes(chosen.passes if passes is None else passes), [chosen] if target else ()), chosen)
             steps = project.steps(with_options(steps, pass_options or ""), checked=bool(target or module.targets))
             path, kept_in = None if _is_text(program) else os.fsdecode(program), None if tuned is None else os.fsdecode(tuned)
+            steps = with_calibration(steps, path, None if calibration is None else os.fsdecode(calibration))
             if tune is not None:
                 _tune(module, chosen, pipeline, attributes, steps, settings, tune, path, kept_in)
             steps = with_tuned(steps, chosen, module, path, kept_in)
