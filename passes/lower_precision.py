@@ -1,4 +1,4 @@
-"""What policies ask for: operators in other dtypes, and the casts and codes in between.
+"""What policies ask for: operators in other dtypes or on codes, and the casts and codes in between.
 
 Before:  op @linear.1(%x: tensor<NxKxf32>, %w: tensor<KxMxf32>, %b: tensor<Mxf32>) -> (%y: tensor<NxMxf32>) {
            downgrade sm_75 { dtype = f16 }  … }
@@ -13,14 +13,22 @@ After:   (arch = sm_75)
            %h.f16 = @linear_f16.1(%x.f16, %w.f16, %b.f16) as up reason = "lowered: …"
            %y.f16 = @linear_f16.1(%h.f16, %v.f16, %c.f16) as down reason = "lowered: …"
            %y     = @std.cast.3(%y.f16) reason = "cast: …"
+or with { dtype = i8 }, and ranges from `calibration`
+           %x.q     = @quantize_i8.1(%x) reason = "quantize: '%x' as i8 codes of scale 0.0236, calibrated: …"
+           %w.scale = @scale_i8.1(%w) reason = "quantize: …"
+           %w.q     = @quantize_i8.2(%w, %w.scale) reason = "quantize: …"
+           %h       = @linear_i8.1(%x.q, %w.q, %b, %w.scale) as up reason = "lowered: …"
+           %h.q     = …
 
 Each node whose operator has a clause for the architecture is lowered as docs/precision.md says. Float dtypes: operands are cast, the operator computes in f32
 as ever and stores the dtype, results are cast back. Whoever reads such a result in the same dtype reads it directly, which is exact; so a chain of lowered
-operators has casts at its ends alone. What comes of parameters alone is computed once, when they are bound.
+operators has casts at its ends alone. Codes: factors of sums of products become integers (or f8 with a scale), their sum is taken in i32, results are real.
+What comes of parameters alone is computed once, when they are bound.
 
 Requires: a flat pipeline, types inferred; policies stand at the operators that they speak of (`push-policies`).
 Keeps: edges, labels, devices, `after`; operators without a clause.
-Adds: casts, lowered operators, each with its reason; what was declined says why. No operator that a pipeline calls has a policy afterwards.
+Adds: casts, codes, lowered operators, each with its reason; what was declined says why; conditions under which sums of codes fit i32. No operator has a policy
+afterwards.
 """
 from __future__ import annotations
 
@@ -28,14 +36,18 @@ from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Note, Report, UsageError
-from pipelink_ir.ir.nodes import Alias, Edge, Module, Node, Operand, Operator, Pipeline, TensorType
+from pipelink_ir.ir.nodes import Alias, Expr, Module, Node, Operand, Operator, Pipeline
 from pipelink_ir.ir.targets import Arch, arch_help, parse_arch
 from pipelink_ir.ir.walk import deep
 from pipelink_ir.passes.contracts.edges import declared_range
 from pipelink_ir.passes.manager import register_pass
-from pipelink_ir.passes.precision.edges import Line, Operators, spread, stem, with_operators
-from pipelink_ir.passes.precision.floats import LARGEST, admitted, is_float, lowered, varying, with_clause
+from pipelink_ir.passes.precision.calibrated import Calibration, check_calibration
+from pipelink_ir.passes.precision.edges import Line, Operators, args_of, joined, named, spread, stem, with_operators
+from pipelink_ir.passes.precision.floats import LARGEST, lowered, with_clause
+from pipelink_ir.passes.precision.insert import put_in, results_in
+from pipelink_ir.passes.precision.plans import Plan
 from pipelink_ir.passes.precision.policy import Policy, policy_of
+from pipelink_ir.passes.precision.survey import plans_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,120 +83,116 @@ class _Lowering:
     arch: Arch
     report: Report
     operators: Operators = field(default_factory=lambda: Operators({}))
-    policies: dict[str, Policy | None] = field(default_factory=dict)
-    told: set[tuple[str, str]] = field(default_factory=set)
-    """Operators and operands whose contracts were found to be at odds with the policy."""
+    policies: dict[str, Policy] = field(default_factory=dict)
+    calibration: Calibration | None = None
+    plans: dict[str, dict[str, Plan]] = field(default_factory=dict)
+    """By pipeline and by the first result of a node."""
 
     def run(self) -> Module:
         self.operators = Operators({o.name: o for o in self.module.operators})
-        self.policies = {o.name: policy_of(o, self.arch) for o in self.module.operators}
-        pipelines = {p.name: self._pipeline(p) for p in self.module.pipelines}
+        self.policies = {o.name: p for o in self.module.operators if (p := policy_of(o, self.arch)) is not None}
+        if self.options.calibration and self.policies:
+            from pipelink_ir.passes.precision.calibration_file import read_calibration
+            self.calibration = read_calibration(self.options.calibration)
+            check_calibration(self.calibration, self.module, self.report)
+            self.report.stop_if_failed()
+        self._decide()
         self.report.stop_if_failed()
-        for o in self.module.operators:
-            if o.downgrades:
-                self.operators.known[o.name] = with_clause(o, Policy())
-        return with_operators(self.module, self.operators.known, pipelines)
+        return self.lower()
 
-    def _pipeline(self, p: Pipeline) -> Pipeline:
-        if not any(isinstance(n, Node) and self.policies[n.op] is not None for n in p.nodes):
+    def _decide(self) -> None:
+        """Plan every node, and report what the program's contracts have against it."""
+        told: set[tuple[str, str]] = set()
+        for p in self.module.pipelines:
+            ranges = self.calibration if self.calibration is not None and self.calibration.pipeline == p.name else None
+            self.plans[p.name] = plans_of(p, self.operators.known, self.policies, ranges, self.arch)
+            for n in p.nodes:
+                plan = self.plans[p.name].get(n.results[0].name) if isinstance(n, Node) else None
+                if plan is not None and isinstance(n, Node):
+                    _check_ranges(self.operators.known[n.op], plan, told, self.report)
+                    _check_missing(n, self.operators.known[n.op], plan, self.calibration, self.report)
+
+    def lower(self) -> Module:
+        """The module as planned."""
+        pipelines = {p.name: self._pipeline(p, self.plans[p.name]) for p in self.module.pipelines}
+        known = {o.name: with_clause(o, Policy()) if o.downgrades else o for o in self.operators.known.values()}
+        return with_operators(self.module, known, pipelines)
+
+    def _pipeline(self, p: Pipeline, plans: dict[str, Plan]) -> Pipeline:
+        if not plans:
             return p
         line = Line(p, self.operators)
+        conditions: list[Expr] = []
         for item in p.nodes:
-            policy = self.policies[item.op] if isinstance(item, Node) else None
-            if policy is None or isinstance(item, Alias):
+            plan = plans.get(item.results[0].name) if isinstance(item, Node) else None
+            if plan is None or isinstance(item, Alias):
                 line.keep(item)
                 continue
             at = len(line.out)
-            refused = self._node(item, policy, line)
-            if refused is not None:
-                line.keep(self._as_it_is(item, policy, refused))
+            refused = plan.refused
+            if plan.lowers:
+                more, refused = self._lowered(item, plan, line)
+                conditions += more
+            if refused is not None or not plan.lowers:
+                line.keep(self._as_it_is(item, plan.policy, refused))
             elif item.plan is not None:
                 line.out[at:] = spread(item, [n for n in line.out[at:] if isinstance(n, Node)])
-        nodes = line.nodes()
-        return replace(p, nodes=nodes)
+        where = (*p.where, *(c for c in dict.fromkeys(conditions) if c not in p.where))
+        return replace(p, nodes=line.nodes(), where=where)
 
-    def _as_it_is(self, n: Node, policy: Policy, refused: str) -> Node:
+    def _as_it_is(self, n: Node, policy: Policy, refused: str | None) -> Node:
         """A node that is not lowered, with why. Its block and library are still those of the policy."""
         op = self.operators.known[n.op]
         if policy.block is not None or policy.library is not None:
-            new = self.operators.get(("as it is", n.op), _named(n.op, str(self.arch)), lambda name: replace(with_clause(op, policy), name=name))
+            new = self.operators.get(("as it is", n.op), named(n.op, str(self.arch)), lambda name: replace(with_clause(op, policy), name=name))
             assert isinstance(new, Operator)
             n = replace(n, op=new.name)
-        return replace(n, reason=_joined(n.reason, refused)) if refused else n
+        return replace(n, reason=joined(n.reason, refused)) if refused else n
 
-    def _node(self, n: Node, policy: Policy, line: Line) -> str | None:
-        """Put out what a node becomes; or say why it stays as it is ("" where nothing was asked)."""
-        if policy.dtype is None:
-            return ""
-        if is_float(policy.dtype):
-            return self._float(n, policy, policy.dtype, line)
-        return f"declined: {policy.dtype} is not lowered to yet"
-
-    # --------------------------------------------------------------------------------------------------------------------- floats
-
-    def _float(self, n: Node, policy: Policy, dtype: str, line: Line) -> str | None:
-        op = self.operators.known[n.op]
-        names = varying(op)
-        if not admitted(op, dtype):
-            return f"declined: {dtype} is not among the dtypes of '@{stem(n.op)}'"
-        if not names:
-            return f"declined: no operand of '@{stem(n.op)}' may have another dtype"
-        if all(o.type.dtype == dtype for o in (*op.operands, *op.results) if o.name in names):
-            return ""
-        if not self._fits(op, policy, dtype, names):
-            return ""
-        new = self.operators.get(("float", n.op, dtype), _named(n.op, dtype), lambda name: with_clause(lowered(op, dtype, name), policy))
+    def _lowered(self, n: Node, plan: Plan, line: Line) -> tuple[tuple[Expr, ...], str | None]:
+        """Put out what a node becomes: conditions on sizes, or why it stays as it is."""
+        if plan.codes:
+            return put_in(line, n, plan, str(self.arch))
+        op, dtype = self.operators.known[n.op], plan.dtype
+        assert dtype is not None
+        new = self.operators.get(("float", n.op, dtype, plan.names), named(n.op, dtype),
+                                 lambda name: with_clause(lowered(op, dtype, name, plan.names), plan.policy))
         assert isinstance(new, Operator)
         why = f"'@{stem(n.op)}' runs in {dtype} on {self.arch}, as its policy asks"
-        args = [line.cast(e.name, dtype, n, f"cast: {why}") if o.name in names else e.name for o, e in zip(op.operands, _edges(n), strict=True)]
-        results: list[Edge] = []
-        types: list[TensorType] = []
-        for r, e, t in zip(op.results, n.results, n.types, strict=True):
-            if r.name not in names or t.dtype == dtype:
-                results.append(e)
-                types.append(t)
-                continue
-            name = line.fresh(f"{e.name}.{dtype}")
-            results.append(Edge(name, span=e.span))
-            types.append(replace(t, dtype=dtype))
-        line.keep(replace(n, op=new.name, args=tuple(Edge(a, span=e.span) for a, e in zip(args, _edges(n), strict=True)), results=tuple(results),
-                          types=tuple(types), plan=None, reason=_joined(n.reason, f"lowered: {why}")))
-        for e, made, t in zip(n.results, results, n.types, strict=True):
-            if made is not e:
-                line.cast_back(made.name, e.name, t, n, f"cast: '%{e.name}' is {t.dtype} for those that read it otherwise")
-        return None
-
-    def _fits(self, op: Operator, policy: Policy, dtype: str, names: tuple[str, ...]) -> bool:
-        """Whether the contract of an operator can be kept in a dtype: what it promises or takes must not lie beyond its largest number."""
-        good = True
-        for o in (*op.operands, *op.results):
-            found = contracts.setting(op, "semantic", "range", o.name)
-            have = declared_range(found.setting) if found is not None and o.name in names else None
-            if found is None or have is None or max(abs(have.lo), abs(have.hi)) <= LARGEST[dtype] or max(abs(have.lo), abs(have.hi)) == float("inf"):
-                continue
-            good = False
-            if (op.name, o.name) in self.told:
-                continue
-            self.told.add((op.name, o.name))
-            span = policy.spans.get("dtype", policy.span)
-            self.report.error("range", span, f"the policy takes '%{o.name}' to {dtype}, which ends at {LARGEST[dtype]:g}, but '@{stem(op.name)}' "
-                              f"{'takes' if _is_operand(op, o) else 'promises'} values up to {max(abs(have.lo), abs(have.hi)):g}",
-                              [Note("its range", found.setting.span)], "lower to bf16, or leave this operator as it is")
-        return good
+        args = [line.cast(e.name, dtype, n, f"cast: {why}") if o.name in plan.names else e.name for o, e in zip(op.operands, args_of(n), strict=True)]
+        results_in(line, n, new, args, plan, f"lowered: {why}")
+        return (), None
 
 
-def _named(op: str, how: str) -> str:
-    """A name for another form of an operator: `linear_f16.1` for `linear.1`."""
-    return f"{stem(op)}_{how}.1"
+def _check_ranges(op: Operator, plan: Plan, told: set[tuple[str, str]], report: Report) -> None:
+    """Whether the contract of an operator can be kept in a dtype: what it promises or takes must not lie beyond its largest number."""
+    for o in (*op.operands, *op.results) if plan.dtype is not None else ():
+        found = contracts.setting(op, "semantic", "range", o.name)
+        have = declared_range(found.setting) if found is not None and o.name in plan.names else None
+        if found is None or have is None or plan.dtype is None or (op.name, o.name) in told:
+            continue
+        largest = max(abs(have.lo), abs(have.hi))
+        if largest <= LARGEST[plan.dtype] or largest == float("inf"):
+            continue
+        told.add((op.name, o.name))
+        what = "takes" if _is_operand(op, o) else "promises"
+        report.error("range", plan.policy.spans.get("dtype", plan.policy.span),
+                     f"the policy takes '%{o.name}' to {plan.dtype}, which ends at {LARGEST[plan.dtype]:g}, but '@{stem(op.name)}' {what} values up to "
+                     f"{largest:g}",
+                     [Note("its range", found.setting.span)], "lower to bf16, or leave this operator as it is")
+
+
+def _check_missing(n: Node, op: Operator, plan: Plan, calibration: Calibration | None, report: Report) -> None:
+    """Ranges that a policy wants calibrated and that nobody has measured."""
+    if not plan.missing or plan.refused is not None:
+        return
+    edges = {o.name: e for o, e in zip(op.operands, args_of(n), strict=True)}
+    names = ", ".join(f"'%{edges[m].name}'" for m in plan.missing)
+    policy = plan.policy
+    where = f"{calibration.path or 'the calibration'} has no range of {names}" if calibration is not None else f"there is no calibration for {names}"
+    report.error("calibration", policy.spans.get("ranges", policy.span), f"'@{stem(op.name)}' is to run on codes of calibrated ranges, and {where}",
+                 [Note("it is read here", n.loc or n.op_span)], "measure it, pipelinkc calibrate FILE --data …, or write 'ranges = dynamic' into the clause")
 
 
 def _is_operand(op: Operator, o: Operand) -> bool:
     return any(x is o for x in op.operands)
-
-
-def _edges(n: Node) -> tuple[Edge, ...]:
-    return tuple(a for a in n.args if isinstance(a, Edge))
-
-
-def _joined(before: str | None, more: str) -> str:
-    return f"{before}; {more}" if before else more

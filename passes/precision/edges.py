@@ -9,9 +9,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from pipelink_ir.ir.affine import normal
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.nodes import Alias, Device, Edge, Module, Node, Operator, Pack, Pipeline, Scoped, Section, Setting, TensorType
+from pipelink_ir.ir.nodes import Alias, Device, Edge, IntLit, Module, Name, Node, Operator, Pack, Pipeline, Scoped, Section, Setting, TensorType
 from pipelink_ir.ir.walk import substitute
 from pipelink_ir.passes.precision.floats import caster
 from pipelink_ir.passes.shapes import bind_symbols
@@ -129,7 +130,7 @@ class Line:
         layouts = {t.dims: t.layout for t in reversed(given) if t.layout is not None}
         out = []
         for r in op.results:
-            dims = tuple(substitute(d, bound) for d in r.type.dims)
+            dims = tuple(d if isinstance(d, IntLit) else bound[d.name] if isinstance(d, Name) else normal(substitute(d, bound)) for d in r.type.dims)
             out.append(replace(r.type, dims=dims, layout=r.type.layout or layouts.get(dims)))
         return tuple(out)
 
@@ -226,6 +227,16 @@ def spread(before: Node, parts: Sequence[Node]) -> list[Node]:
                 entries.append(e)
         out.append(replace(n, plan=Section("plan", tuple(entries), span=before.plan.span) if entries else None))
     return out
+
+
+def named(op: str, how: str) -> str:
+    """A name for another form of an operator: `linear_f16.1` for `linear.1`."""
+    return f"{stem(op)}_{how}.1"
+
+
+def joined(before: str | None, more: str) -> str:
+    """Two parts of a reason."""
+    return f"{before}; {more}" if before else more
 
 
 def stem(op: str) -> str:

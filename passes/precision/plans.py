@@ -1,0 +1,159 @@
+"""What a policy asks of one node, decided before anything is put in: the float dtype that it computes with, and which operands become codes, and how.
+
+Weights are operands that depend on parameters alone. They have a scale for each channel unless the policy says otherwise, found from their values when they
+are bound. All others are activations: one scale for a tensor, from the calibrated range of the edge, or found at each call.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, replace
+
+from pipelink_ir.ir.dtypes import DTYPES
+from pipelink_ir.ir.nodes import Apply, Operand, Operator, Reduce
+from pipelink_ir.ir.targets import Arch
+from pipelink_ir.ir.walk import walk
+from pipelink_ir.passes.precision.calibrated import EdgeRange, scale_of
+from pipelink_ir.passes.precision.codes import Codes
+from pipelink_ir.passes.precision.edges import stem
+from pipelink_ir.passes.precision.floats import admitted, is_float, varying
+from pipelink_ir.passes.precision.policy import Policy
+from pipelink_ir.passes.precision.products import block_axis, channel_axis, contracted, memory_order
+
+BLOCK = 32
+"""Places of a block of i4 weights, where the policy does not say."""
+CALIBRATED, MEASURED, UNCALIBRATED = "calibrated", "measured", "uncalibrated"
+"""Where the range of an activation comes from: the file; each call, as the policy says; each call, since there is no file."""
+
+_CURVED = frozenset(("exp", "exp2", "expm1", "log", "log2", "log1p", "logaddexp", "sqrt", "rsqrt", "pow", "**", "/"))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What becomes of a node. `refused` says why nothing does."""
+
+    policy: Policy
+    dtype: str | None = None
+    """The float dtype of the operands and results `names`."""
+    names: tuple[str, ...] = ()
+    codes: Mapping[str, Codes] = field(default_factory=dict)
+    weights: frozenset[str] = frozenset()
+    """Those of `codes` that come from parameters."""
+    ranges: Mapping[str, str] = field(default_factory=dict)
+    """Where the ranges of the others come from."""
+    missing: tuple[str, ...] = ()
+    """Operands whose ranges the policy wants calibrated, and are not."""
+    shares: bool = False
+    """The operator gains nothing by codes of its own: it reads those that others have made."""
+    refused: str | None = None
+
+    @property
+    def lowers(self) -> bool:
+        return self.refused is None and (self.dtype is not None or bool(self.codes))
+
+
+def plan(op: Operator, policy: Policy, weights: Set[str], ranges: Mapping[str, EdgeRange | None], calibrated: bool, arch: Arch) -> Plan:
+    """What a policy makes of an operator. `weights`: operands that come from parameters; `ranges`: what calibration saw of the others; `calibrated`: whether
+    there is a file at all."""
+    dtype = policy.dtype
+    if op.kernel is not None and op.compute is None and (dtype is not None or policy.weights is not None):
+        return Plan(policy, refused=f"declined: '@{stem(op.name)}' is a kernel of its own")
+    plain = dtype is not None and is_float(dtype) and (policy.scheme == "plain" or not dtype.startswith("f8"))
+    out = _float(op, policy, dtype) if plain and dtype is not None else Plan(policy)
+    if dtype is not None and not plain:
+        out = _activations(op, policy, dtype, weights, ranges, calibrated, out)
+    kind = policy.weights if policy.weights is not None else dtype if not plain else None
+    if kind is not None:
+        out = _weights(op, policy, kind, weights, out)
+    if out.refused is None and not out.lowers and (dtype is not None or policy.weights is not None):
+        same = plain and dtype is not None and any(o.type.dtype == dtype for o in op.operands)
+        return replace(out, refused="" if same else _nothing(op, policy))
+    return replace(out, refused=None) if out.codes else out
+
+
+def _nothing(op: Operator, policy: Policy) -> str:
+    what = policy.dtype or policy.weights
+    if policy.dtype is None:
+        return f"declined: '@{stem(op.name)}' has no product with an operand that comes from parameters alone, which could be {what}"
+    return f"declined: '@{stem(op.name)}' has no float operand that {what} codes could stand for"
+
+
+def _float(op: Operator, policy: Policy, dtype: str) -> Plan:
+    if dtype.startswith("f8"):
+        names = tuple(o.name for o in op.operands if is_float(o.type.dtype) and contracted(op, o.name))
+    else:
+        names = varying(op)
+        if not admitted(op, dtype):
+            return Plan(policy, refused=f"declined: {dtype} is not among the dtypes of '@{stem(op.name)}'")
+    if not names:
+        return Plan(policy, refused=f"declined: no operand of '@{stem(op.name)}' may have another dtype")
+    if all(o.type.dtype == dtype for o in (*op.operands, *op.results) if o.name in names):
+        return Plan(policy)
+    return Plan(policy, dtype, names)
+
+
+# -------------------------------------------------------------------------------------------------------------------------- codes
+
+
+def _activations(op: Operator, policy: Policy, dtype: str, weights: Set[str], ranges: Mapping[str, EdgeRange | None], calibrated: bool, out: Plan) -> Plan:
+    floats = [o for o in op.operands if is_float(o.type.dtype)]
+    products = [o for o in floats if contracted(op, o.name)]
+    asked = [o for o in products or floats if o.name not in weights]
+    shares = False
+    if not products:
+        if not policy.force and curved(op):
+            why = f"declined: '@{stem(op.name)}' computes powers or quotients of what it sums, which stay in f32 (force = true changes that)"
+            return replace(out, refused=why)
+        shares = not any(isinstance(e, Reduce) for d in (op.compute.body if op.compute is not None else ()) for e in walk(d.value))
+    codes: dict[str, Codes] = {}
+    found: dict[str, str] = {}
+    missing: list[str] = []
+    for o in asked:
+        seen = ranges.get(o.name)
+        if policy.ranges == "calibrated" and seen is not None:
+            scale, zero = scale_of(seen, dtype, policy.scheme)
+            codes[o.name], found[o.name] = Codes(dtype, scale, zero), CALIBRATED
+            continue
+        if policy.ranges == "calibrated" and (calibrated or "ranges" in policy.spans):
+            missing.append(o.name)
+        codes[o.name] = Codes(dtype, "tensor", _zero(dtype, policy))
+        found[o.name] = MEASURED if policy.ranges == "dynamic" else UNCALIBRATED
+    return replace(out, codes=codes, ranges=found, missing=tuple(missing), shares=shares)
+
+
+def _zero(dtype: str, policy: Policy) -> int | str:
+    """The zero point where the range is found at the call."""
+    if policy.scheme == "affine" and dtype in ("i8", "u8"):
+        return "tensor"
+    return 128 if dtype == "u8" else 0
+
+
+def curved(op: Operator) -> bool:
+    """Whether an operator sums and also takes powers, roots, logarithms or quotients, as norms and softmax do."""
+    body = [e for d in (op.compute.body if op.compute is not None else ()) for e in walk(d.value)]
+    return any(isinstance(e, Reduce) for e in body) and any(isinstance(e, Apply) and e.fn in _CURVED for e in body)
+
+
+def _weights(op: Operator, policy: Policy, kind: str, weights: Set[str], out: Plan) -> Plan:
+    operands = [o for o in op.operands if o.name in weights and is_float(o.type.dtype) and contracted(op, o.name)]
+    if kind in DTYPES and is_float(kind) and not kind.startswith("f8"):
+        names = tuple(o.name for o in operands if o.type.dtype != kind)
+        return replace(out, dtype=kind, names=names) if names and out.dtype is None else out
+    codes = {o.name: _weight(op, o, policy, kind) for o in operands}
+    return replace(out, codes={**out.codes, **codes}, weights=frozenset(codes))
+
+
+def _weight(op: Operator, o: Operand, policy: Policy, kind: str) -> Codes:
+    """How a weight is coded. u8 is for activations: weights have both signs."""
+    dtype = "i8" if kind == "u8" else kind
+    blocks = block_axis(op, o.name)
+    channel = channel_axis(op, o.name)
+    order = memory_order(op, o.name)
+    granularity, size = policy.granularity, policy.block_size
+    if dtype == "i4" and "granularity" not in policy.spans:
+        granularity, size = "block", BLOCK
+    packed = blocks if dtype == "i4" else None
+    if granularity == "block" and blocks is not None and size is not None:
+        return Codes(dtype, "block", axis=blocks, size=size, packed=packed, order=order, param=True)
+    if granularity != "tensor" and channel is not None:
+        return Codes(dtype, "channel", axis=channel, packed=packed, order=order, param=True)
+    return Codes(dtype, "tensor", packed=packed, order=order, param=True)

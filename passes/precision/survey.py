@@ -1,0 +1,81 @@
+"""One look at a pipeline before anything is put in: what comes from parameters, which codes are there already, and what each policy comes to."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pipelink_ir.ir.nodes import Alias, Node, Operator, Pipeline
+from pipelink_ir.ir.targets import Arch
+from pipelink_ir.passes.precision.calibrated import Calibration, EdgeRange
+from pipelink_ir.passes.precision.codes import Codes
+from pipelink_ir.passes.precision.edges import args_of
+from pipelink_ir.passes.precision.plans import Plan, plan
+from pipelink_ir.passes.precision.policy import Policy
+
+
+def plans_of(p: Pipeline, operators: Mapping[str, Operator], policies: Mapping[str, Policy], calibration: Calibration | None, arch: Arch) -> dict[str, Plan]:
+    """The plan of each node whose operator has a policy, by its first result."""
+    return _Survey(p, operators, policies, calibration, arch).run()
+
+
+@dataclass(slots=True)
+class _Survey:
+    p: Pipeline
+    operators: Mapping[str, Operator]
+    policies: Mapping[str, Policy]
+    calibration: Calibration | None
+    arch: Arch
+    origin: dict[str, str] = field(default_factory=dict)
+    params: set[str] = field(default_factory=set)
+    plans: dict[str, Plan] = field(default_factory=dict)
+
+    def run(self) -> dict[str, Plan]:
+        self.params = {i.name for i in self.p.inputs if i.param}
+        nodes: dict[str, Node] = {}
+        for item in self.p.nodes:
+            if isinstance(item, Alias):
+                self.origin[item.name.name] = self._first(item.of.name)
+                continue
+            made = self._plan(item)
+            if made is not None:
+                self.plans[item.results[0].name] = made
+                nodes[item.results[0].name] = item
+            if item.args and all(self._first(e.name) in self.params for e in (*args_of(item), *item.after)):
+                self.params |= {e.name for e in item.results}
+        self._share(nodes)
+        return self.plans
+
+    def _first(self, edge: str) -> str:
+        return self.origin.get(edge, edge)
+
+    def _plan(self, n: Node) -> Plan | None:
+        policy = self.policies.get(n.op)
+        if policy is None:
+            return None
+        op = self.operators[n.op]
+        edges = {o.name: self._first(e.name) for o, e in zip(op.operands, args_of(n), strict=True)}
+        weights = frozenset(o for o, e in edges.items() if e in self.params)
+        ranges = {o: self._range(e, n, o) for o, e in edges.items() if o not in weights}
+        return plan(op, policy, weights, ranges, self.calibration is not None, self.arch)
+
+    def _range(self, edge: str, n: Node, operand: str) -> EdgeRange | None:
+        if self.calibration is None:
+            return None
+        names = {e.name for o, e in zip(self.operators[n.op].operands, args_of(n), strict=True) if o.name == operand} | {edge}
+        return next((self.calibration.edges[name] for name in sorted(names) if name in self.calibration.edges), None)
+
+    def _share(self, nodes: Mapping[str, Node]) -> None:
+        """Operators that gain nothing by codes of their own keep those that others have made of the same edges."""
+        made: set[tuple[str, Codes]] = set()
+        for name, found in self.plans.items():
+            if found.lowers and not found.shares:
+                made |= {(self._edge(nodes[name], o), c) for o, c in found.codes.items()}
+        for name, found in self.plans.items():
+            if not found.lowers or not found.shares or found.policy.force:
+                continue
+            kept = {o: c for o, c in found.codes.items() if (self._edge(nodes[name], o), c) in made}
+            why = "declined: it is computed element by element where its operands are made; codes of its own would save nothing (force = true makes them)"
+            self.plans[name] = replace(found, codes=kept, missing=(), refused=None if kept else why)
+
+    def _edge(self, n: Node, operand: str) -> str:
+        return next(self._first(e.name) for o, e in zip(self.operators[n.op].operands, args_of(n), strict=True) if o.name == operand)
