@@ -22,6 +22,7 @@ from pipelink_ir.passes.contracts.edges import EdgeCheck, Fact, declared_range, 
 from pipelink_ir.passes.contracts.paths import NO_PATHS, Paths, inside, leads
 from pipelink_ir.passes.contracts.plan import check_events
 from pipelink_ir.passes.contracts.ranges import UNKNOWN, Interval, of_dtype, result_ranges
+from pipelink_ir.passes.contracts.unreached import check_unreached
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.infer.text import written
 from pipelink_ir.passes.manager import register_pass
@@ -67,6 +68,7 @@ class _Check:
         self._targets()
         for p in self.module.pipelines:
             self._pipeline(p)
+        check_unreached(self.module, [b.arch for b in self.builds], not self.options.targets, self.report)
         if not self.module.pipelines:
             # A file of operators alone: each of them has to be there for every target. Beside a pipeline only those count that it uses.
             for op in self.module.operators:

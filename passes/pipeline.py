@@ -68,7 +68,8 @@ ALIASES: dict[str, str] = {
     "reference": "resolve,infer-types,check-contracts",
     "cpu": "resolve,infer-types,check-contracts,place-devices,push-policies{arch=cpu},flatten,lower-precision,simplify,fuse{device=cpu},"
            "derive{device=cpu},schedule{device=cpu},assign-streams{max_streams=1},alias-buffers{device=cpu},verify-plan",
-    "cuda": "resolve,infer-types,check-contracts,place-devices,push-policies,flatten,lower-precision,simplify,fuse,derive,schedule,assign-streams,alias-buffers,verify-plan",
+    "cuda": "resolve,infer-types,check-contracts,place-devices,push-policies,flatten,lower-precision,simplify,fuse,"
+            "derive,schedule,assign-streams,alias-buffers,verify-plan",
 }
 """Names for whole pipelines, usable in `--passes` wherever a pass is; the text is what `--passes` accepts."""
 

@@ -13,9 +13,10 @@ from pipelink_ir.ir.nodes import Apply, Const, Expr, Items, Operator, Reduce, Sc
 from pipelink_ir.ir.targets import TOOLCHAINS, arch_help, requirements
 from pipelink_ir.ir.walk import names_in, walk
 from pipelink_ir.passes.contracts.batch import check_batch
+from pipelink_ir.passes.contracts.clauses import check_block, check_library
 from pipelink_ir.passes.contracts.inplace import check_inplace
 from pipelink_ir.passes.contracts.padding import check_padding
-from pipelink_ir.passes.contracts.policies import check_block, check_downgrade, check_library
+from pipelink_ir.passes.contracts.policies import check_downgrade
 from pipelink_ir.passes.contracts.values import integer, number
 
 
@@ -107,8 +108,16 @@ def _check_tf32(op: Operator, report: Report) -> None:
                      "leave it out: tensor cores take these as they are")
 
 
+def _check_library(op: Operator, scope: str | None, s: Setting, report: Report) -> None:
+    check_library(s, report)
+
+
+def _check_block(op: Operator, scope: str | None, s: Setting, report: Report) -> None:
+    check_block(s, {a.name for a in op.attributes}, report)
+
+
 _CHECKS = {
     ("memory", "align"): _check_align, ("memory", "padding"): check_padding, ("memory", "inplace"): check_inplace,
     ("execution", "max_streams"): _check_streams, ("execution", "batch"): check_batch, ("semantic", "range"): _check_range,
-    ("compile", "library"): check_library, ("compile", "arch"): _check_arch, ("compile", "toolchain"): _check_toolchain, ("compile", "block"): check_block,
+    ("compile", "library"): _check_library, ("compile", "arch"): _check_arch, ("compile", "toolchain"): _check_toolchain, ("compile", "block"): _check_block,
 }

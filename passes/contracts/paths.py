@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from pipelink_ir.ir.nodes import Node, Operator
 from pipelink_ir.ir.targets import Arch, parse_arch
+from pipelink_ir.passes.contracts.clauses import ALL_KEYS
 
 Paths = tuple[tuple[Arch, frozenset[str] | None], ...]
 """For each architecture the labels that a policy names, None for all nodes."""
 
 NO_PATHS: Paths = ()
-_NO_LABELS = ("dtype", "precision", "block", "library", "budget")
 
 
 def leads(paths: Paths, arch: Arch, n: Node) -> bool:
@@ -33,5 +33,5 @@ def inside(op: Operator, n: Node, paths: Paths) -> Paths:
         target = parse_arch(d.target)
         keys = {s.key for s in d.settings or ()}
         if target is not None and d.settings is not None:
-            out.append((target, None if "dtype" in keys else frozenset(keys) - frozenset(_NO_LABELS)))
+            out.append((target, None if keys & {"dtype", "weights"} and "precision" not in keys else frozenset(keys) - frozenset(ALL_KEYS)))
     return tuple(out)

@@ -1,19 +1,23 @@
-"""`downgrade TARGET { … }` and `library`: whether a policy can be carried out at all, whatever the program."""
+"""`downgrade TARGET { … }`: whether a policy can be carried out at all, whatever the program. What a clause says by itself is in `clauses.py`."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.nodes import Downgrade, Items, Node, Operator, Setting, Value
-from pipelink_ir.ir.targets import LIBRARIES, Arch, arch_help, lacks, parse_arch
-from pipelink_ir.passes.contracts.values import number, show_value
+from pipelink_ir.ir.nodes import Alias, Downgrade, Node, Operator, Setting
+from pipelink_ir.ir.targets import Arch, arch_help, parse_arch, requirements
+from pipelink_ir.passes.contracts.clauses import ALL_KEYS, Clause, check_clause, check_dtype_word, check_reach, coded
+from pipelink_ir.passes.contracts.sums import check_sums
+from pipelink_ir.passes.precision.clauses import admitted
+from pipelink_ir.passes.precision.policy import CODES
 
-DOWNGRADE_KEYS = ("dtype", "precision", "block", "library", "budget")
+Operators = Mapping[str, Operator]
 
 
-def check_downgrade(op: Operator, d: Downgrade, operators: Mapping[str, Operator], report: Report) -> None:
+def check_downgrade(op: Operator, d: Downgrade, operators: Operators, report: Report) -> None:
     """Report a policy that cannot be carried out. `operators` are those that a graph's nodes may call."""
     arch = parse_arch(d.target)
     if arch is None:
@@ -23,25 +27,29 @@ def check_downgrade(op: Operator, d: Downgrade, operators: Mapping[str, Operator
     if earlier is not None:
         report.error("duplicate", d.span, f"there are two policies for {d.target}", [Note("first here", earlier.span)], "keep one")
         return
-    seen: dict[str, Setting] = {}
-    for s in d.settings or ():
-        first = seen.setdefault(s.key, s)
-        if first is not s:
-            report.error("duplicate", s.key_span, f"'{s.key}' is set twice", [Note("first here", first.span)], "keep one")
-        elif s.key == "dtype":
-            _check_dtype(op, s, report)
-        elif s.key == "budget":
-            _check_budget(s, report)
-        elif s.key == "library":
-            check_library(op, None, s, report, arch)
-        elif s.key == "block":
-            check_block(op, None, s, report)
-        elif s.key != "precision":
-            _check_label(op, s, operators, report)
-    _check_mixed(op, d, operators, report)
+    _check_target(op, d, arch, report)
+    if d.settings is None:
+        return
+    before = len(report.diagnostics)
+    clause = check_clause(d.settings, arch, report, [a.name for a in op.attributes])
+    if any(x.severity == "error" for x in report.diagnostics[before:]):
+        return
+    _OnOperator(op, d, arch, clause, operators, report).check()
 
 
-def labelled(op: Operator, path: str, operators: Mapping[str, Operator]) -> Operator | list[str] | None:
+def _check_target(op: Operator, d: Downgrade, arch: Arch, report: Report) -> None:
+    """Clauses that no build comes to, whatever the program declares."""
+    if arch.kind == "reference":
+        report.warning("downgrade", d.span, "the reference computes what is written, so this clause is never used", (), "leave it out")
+        return
+    found = contracts.setting(op, "compile", "arch")
+    needs = requirements(found.setting.value) if found is not None else None
+    if found is not None and needs and all(r.compare == "==" and r.arch == arch for r in needs) and arch.kind == "cuda":
+        report.warning("downgrade", d.span, f"'@{op.name}' is for {arch} alone, and the policy is for {arch}: as it is written it is built for no GPU",
+                       [Note("it asks for it here", found.setting.span)], f"write what the policy asks for into the operator, or 'arch = \">= {arch}\"'")
+
+
+def labelled(op: Operator, path: str, operators: Operators) -> Operator | list[str] | None:
     """What the node with the label `path` calls, `outer.inner` for one inside a labelled graph (None if that operator is not known). Where there is no
     such label: those that there are, as far as the path leads."""
     label, _, rest = path.partition(".")
@@ -55,90 +63,185 @@ def labelled(op: Operator, path: str, operators: Mapping[str, Operator]) -> Oper
     return [f"{label}.{name}" for name in found] if isinstance(found, list) else found
 
 
-def _check_label(op: Operator, s: Setting, operators: Mapping[str, Operator], report: Report) -> None:
-    callee = labelled(op, s.key, operators)
-    if isinstance(callee, list):
-        offered = f"its labels are {', '.join(callee)}" if callee else f"it has no labelled node; keys of a policy are {', '.join(DOWNGRADE_KEYS)}"
-        report.error("downgrade", s.key_span, f"'@{op.name}' has no node with the label '{s.key}'", [Note(f"'@{op.name}' is declared here", op.signature)],
-                     did_you_mean(s.key, [*callee, *DOWNGRADE_KEYS]) or offered)
-    elif callee is None or callee.graph is not None:
-        _check_word(s, report)
-    else:
-        _check_dtype(callee, s, report)
-
-
-def _check_mixed(op: Operator, d: Downgrade, operators: Mapping[str, Operator], report: Report) -> None:
-    """`precision = mixed` and labels go together."""
-    settings = {s.key: s for s in d.settings or ()}
-    precision = settings.get("precision")
-    if precision is not None and contracts.word(precision.value) != "mixed":
-        report.error("downgrade", precision.span, "'precision' is 'mixed'", (), "write 'precision = mixed' and a dtype for each label")
-        return
-    others = [s for k, s in settings.items() if k not in DOWNGRADE_KEYS]
-    named = [s for s in others if not isinstance(labelled(op, s.key, operators), list)]
-    if precision is None and named:
-        report.error("downgrade", named[0].span, f"the label '{named[0].key}' counts under 'precision = mixed' only", (),
-                     "add 'precision = mixed' to the clause")
-    if precision is not None and not others:
-        labels = labelled(op, "", operators)
-        example = f", as in '{labels[0]} = f16'; the labels are {', '.join(labels)}" if isinstance(labels, list) and labels else \
-            ": label the nodes of a graph, '… as ffn_up'"
-        report.error("downgrade", precision.span, "'precision = mixed' says nothing: no label has a dtype", (), "give labels a dtype" + example)
-
-
-def _check_word(s: Setting, report: Report) -> bool:
-    name = contracts.word(s.value)
-    if name in DTYPES:
-        return True
-    from pipelink_ir.passes.infer.foreign import dtype_help
-    report.error("downgrade", s.span, f"'{contracts.describe(s.value)}' is no dtype", (), dtype_help(name or "") or f"dtypes are {', '.join(DTYPES)}")
-    return False
-
-
-def _check_dtype(op: Operator, s: Setting, report: Report) -> None:
-    """A float dtype must be one that the operator has; an integer dtype is reached by quantising floats."""
-    if not _check_word(s, report):
-        return
-    name = contracts.word(s.value) or ""
-    allowed = contracts.dtypes(op)
-    own = list(dict.fromkeys(o.type.dtype for o in (*op.operands, *op.results)))
-    names = contracts.words(allowed.value) if allowed is not None else [n for n in own if n in DTYPES]
-    free = allowed is None and any(n not in DTYPES for n in own)
-    note = Note("its dtypes", allowed.span) if allowed is not None else Note(f"'@{op.name}' is declared here", op.signature)
-    floats = [n for n in names if n in DTYPES and DTYPES[n].is_float]
-    if DTYPES[name].is_float and name not in names and not free:
-        other = f"lower to one of {', '.join(floats)}, or to an integer dtype by quantising" if floats else "drop the clause: it computes with integers already"
-        report.error("downgrade", s.span, f"the policy lowers to {name}, which is not among the dtypes of '@{op.name}': {', '.join(names)}", [note], other)
-    elif not DTYPES[name].is_float and not floats and not free:
-        report.error("downgrade", s.span, f"the policy quantises to {name}, but '@{op.name}' has no float operand: {', '.join(names)}", [note],
-                     "drop the clause: it computes with integers already")
-
-
-def _check_budget(s: Setting, report: Report) -> None:
-    n = number(s.value)
-    if n is None or not n > 0:
-        report.error("budget", s.value.span, f"a budget is the largest relative error, a positive number, not {show_value(s.value)}", (),
-                     "write 'budget = 1e-2'")
-
-
-def check_library(op: Operator, scope: str | None, s: Setting, report: Report, arch: Arch | None = None) -> None:
-    """Libraries that exist, and that the device of a policy has."""
-    for item in s.value.items if isinstance(s.value, Items) else (s.value,):
-        name = contracts.word(item)
-        if name not in LIBRARIES:
-            report.error("library", item.span, f"there is no library '{name or contracts.describe(item)}'", (),
-                         (did_you_mean(name, LIBRARIES) if name else None) or f"libraries are {', '.join(LIBRARIES)}")
+def leaves(op: Operator, operators: Operators) -> Iterator[Operator]:
+    """The operators that a graph comes down to, each once."""
+    seen: set[str] = {op.name}
+    todo = [op]
+    while todo:
+        one = todo.pop()
+        if one.graph is None:
+            yield one
             continue
-        missing = lacks(arch, name) if arch is not None else None
-        if missing is not None:
-            report.error("library", item.span, missing, (), "write 'library = generated', the compiler's own code")
+        for n in one.graph.nodes:
+            callee = operators.get(n.op) if isinstance(n, Node) else None
+            if callee is not None and callee.name not in seen:
+                seen.add(callee.name)
+                todo.append(callee)
 
 
-def check_block(op: Operator, scope: str | None, s: Setting, report: Report) -> None:
-    """Threads a block: a positive number, or up to three."""
-    items: tuple[Value, ...] = s.value.items if isinstance(s.value, Items) else (s.value,)
-    sizes = [number(i) for i in items]
-    known = {a.name for a in op.attributes}
-    if 1 <= len(sizes) <= 3 and all((n is not None and n >= 1 and n == int(n)) or contracts.word(i) in known for n, i in zip(sizes, items, strict=True)):
-        return
-    report.error("attribute", s.span, f"'block' is a number of threads, or up to three, not {contracts.describe(s.value)}", (), "write 'block = [256]'")
+@dataclass(frozen=True, slots=True)
+class _OnOperator:
+    """One clause, whose words are good, on one operator."""
+
+    op: Operator
+    d: Downgrade
+    arch: Arch
+    clause: Clause
+    operators: Operators
+    report: Report
+
+    def check(self) -> None:
+        before = len(self.report.diagnostics)
+        for s in self.clause.labels:
+            self._label(s)
+        self._mixed()
+        dtype = self.clause.of.get("dtype")
+        if dtype is not None and check_dtype_word(dtype, self.report):
+            if self.op.graph is None:
+                self._dtype(self.op, dtype, self.clause.word("scheme") == "plain")
+            else:
+                self._inside(self.op, dtype)
+        if self.op.graph is None and any(k in self.clause.of for k in ("dtype", "weights")):
+            self._leaf()
+        if not any(d.severity == "error" for d in self.report.diagnostics[before:]):
+            self._lowers_something()
+            check_reach(self.clause, self._of_results(), self.report)
+
+    @property
+    def declared(self) -> Note:
+        return Note(f"'@{self.op.name}' is declared here", self.op.signature)
+
+    def _error(self, s: Setting, message: str, notes: Sequence[Note], help: str, *, key: bool = False) -> None:
+        self.report.error("downgrade", s.key_span if key else s.span, message, notes, help)
+
+    # ------------------------------------------------------------------------------------------------------------------- labels
+
+    def _label(self, s: Setting) -> None:
+        callee = labelled(self.op, s.key, self.operators)
+        if isinstance(callee, list):
+            self._no_label(s, callee)
+        elif check_dtype_word(s, self.report) and callee is not None:
+            if callee.graph is None:
+                self._dtype(callee, s, self.clause.word("scheme") == "plain")
+                self._supported(callee, s)
+                self._kernel(callee, s)
+            else:
+                self._inside(callee, s)
+
+    def _no_label(self, s: Setting, there: list[str]) -> None:
+        parent, _, last = s.key.rpartition(".")
+        above = labelled(self.op, parent, self.operators) if parent else None
+        if isinstance(above, Operator) and above.graph is None:
+            self._error(s, f"'{parent}' calls '@{above.name}', which has no node '{last}': it is no graph", [Note("it is declared here", above.signature)],
+                        f"write '{parent} = {contracts.describe(s.value)}'", key=True)
+            return
+        offered = f"its labels are {', '.join(there)}" if there else f"it has no labelled node; keys of a policy are {', '.join(ALL_KEYS)}"
+        self._error(s, f"'@{self.op.name}' has no node with the label '{s.key}'", [self.declared],
+                    did_you_mean(s.key, [*there, *ALL_KEYS]) or offered, key=True)
+
+    def _mixed(self) -> None:
+        """`precision = mixed` and labels go together."""
+        precision, others = self.clause.of.get("precision"), self.clause.labels
+        known = [s for s in others if not isinstance(labelled(self.op, s.key, self.operators), list)]
+        if precision is None and known:
+            self._error(known[0], f"the label '{known[0].key}' counts under 'precision = mixed' only", (), "add 'precision = mixed' to the clause")
+        if precision is not None and not others:
+            labels = labelled(self.op, "", self.operators)
+            example = f", as in '{labels[0]} = f16'; the labels are {', '.join(labels)}" if isinstance(labels, list) and labels else \
+                ": label the nodes of a graph, '… as ffn_up'"
+            self._error(precision, "'precision = mixed' says nothing: no label has a dtype", (), "give labels a dtype" + example)
+
+    # -------------------------------------------------------------------------------------------------------------------- dtypes
+
+    def _dtype(self, op: Operator, s: Setting, plain: bool) -> None:
+        """A float dtype must be one that the operator has; codes are reached by quantising floats."""
+        name = contracts.word(s.value) or ""
+        allowed, names = contracts.dtypes(op), [n for n in admitted(op) if n in DTYPES]
+        own = {o.type.dtype for o in (*op.operands, *op.results)}
+        free = allowed is None and any(n not in DTYPES for n in own)
+        note = Note("its dtypes", allowed.span) if allowed is not None else Note(f"'@{op.name}' is declared here", op.signature)
+        floats = [n for n in names if DTYPES[n].is_float]
+        quantised = name in CODES and not (plain and DTYPES[name].is_float)
+        if not quantised and name not in names and not free:
+            other = f"lower to one of {', '.join(floats)}, or to i8 by quantising" if floats else "drop the clause: it computes with integers already"
+            if name in CODES:
+                other = f"leave 'scheme = plain' out, so that values are scaled to {name}, or add {name} to its 'dtypes'"
+            self._error(s, f"the policy lowers to {name}, which is not among the dtypes of '@{op.name}': {', '.join(names)}", [note], other)
+        elif quantised and not floats and not free:
+            self._error(s, f"the policy quantises to {name}, but '@{op.name}' has no float operand: {', '.join(names)}", [note],
+                        "drop the clause: it computes with integers already" if op is self.op else f"leave '{s.key}' out: it computes with integers already")
+
+    def _supported(self, op: Operator, s: Setting) -> None:
+        """What is lowered must not say that the target is none of its own."""
+        own = next((d for d in op.downgrades if parse_arch(d.target) == self.arch and d.settings is None), None)
+        if own is not None:
+            self._error(s, f"the policy takes '@{op.name}' to {self.arch}, where it says that it is unsupported", [Note("it says so here", own.span)],
+                        f"take one of the two back: say what '@{op.name}' does on {self.arch}, or leave the policy out")
+
+    def _kernel(self, op: Operator, s: Setting) -> None:
+        if op.compute is None and op.kernel is not None:
+            self._error(s, f"'@{op.name}' is a kernel of its own alone, which computes in the dtypes that it was written for",
+                        [Note("the kernel", op.kernel.span)], f"add a 'compute' that says what it means to '@{op.name}', or leave it out of the policy")
+
+    def _inside(self, graph: Operator, s: Setting) -> None:
+        """A dtype for all nodes of a graph: something inside has to be lowered by it, and nothing may be unsupported."""
+        found = list(leaves(graph, self.operators))
+        for op in found:
+            self._supported(op, s)
+        name = contracts.word(s.value) or ""
+        able = [op for op in found if op.compute is not None and self._can(op, name)]
+        if found and not able:
+            some = found[0]
+            self._error(s, f"nothing in '@{graph.name}' can be lowered to {name}", [Note("an operator inside", some.signature)],
+                        "name a dtype that the operators inside have, or drop the policy")
+
+    def _can(self, op: Operator, name: str) -> bool:
+        names = admitted(op)
+        floats = [n for n in names if n not in DTYPES or DTYPES[n].is_float]
+        return bool(floats) if name in CODES and self.clause.word("scheme") != "plain" else name in names or any(n not in DTYPES for n in names)
+
+    # ---------------------------------------------------------------------------------------------------------------- the operator
+
+    def _leaf(self) -> None:
+        """What is lowered has a meaning to compute, and sums that its codes fit."""
+        of, op = self.clause.of, self.op
+        s = of.get("dtype") or of["weights"]
+        self._kernel(op, s)
+        names = [n for n in admitted(op) if n in DTYPES]
+        if "dtype" not in of and names and not any(DTYPES[n].is_float for n in names):
+            self._error(s, f"the policy quantises weights to {self.clause.word('weights')}, but '@{op.name}' has no float operand: {', '.join(names)}",
+                        [self.declared], "drop the clause: it computes with integers already")
+        check_sums(op, self.clause, {}, None, self.report)
+
+    def _lowers_something(self) -> None:
+        """A budget is for an error that something makes."""
+        budget = self.clause.of.get("budget")
+        if budget is None or self.clause.dtypes or "weights" in self.clause.of:
+            return
+        if self.op.graph is not None:
+            inner = (d for x in leaves(self.op, self.operators) for d in x.downgrades if parse_arch(d.target) == self.arch)
+            if any(s.key in ("dtype", "weights") for d in inner for s in d.settings or ()):
+                return
+        if _written_by_a_pass(self.op.name):
+            return
+        self.report.error("budget", budget.span, "a budget for the error of lowering, and the clause lowers nothing", (),
+                          "add 'dtype = i8'" + (", or a dtype for each label" if self.op.graph is not None else "") + ", or leave 'budget' out")
+
+    def _of_results(self) -> list[Setting]:
+        """The settings that name the dtype of a node that makes a result and is no graph."""
+        if self.op.graph is None:
+            return self.clause.dtypes
+        alias = {n.name.name: n.of.name for n in self.op.graph.nodes if isinstance(n, Alias)}
+        wanted = {alias.get(r.name, r.name) for r in self.op.results}
+        last = {n.label: self.operators.get(n.op) for n in self.op.graph.nodes if isinstance(n, Node) and n.label and any(e.name in wanted for e in n.results)}
+        return [s for s in self.clause.labels if (op := last.get(s.key)) is not None and op.graph is None and not _already(op, s)]
+
+
+def _already(op: Operator, s: Setting) -> bool:
+    name = contracts.word(s.value)
+    return not coded(name) and {o.type.dtype for o in op.operands} == {name}
+
+
+def _written_by_a_pass(name: str) -> bool:
+    """Whether `push-policies` made an operator: a graph's budget stands at the nodes that make its results, whether they are lowered or not."""
+    return name.rpartition(".")[2].isdigit()
