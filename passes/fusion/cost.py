@@ -165,13 +165,14 @@ class Sizes:
         key = (op.name, *map(id, args), *(id(self.one(t)) for t in n.types), *(s.value for s in n.attrs if s.key in dims))
         found = self._nodes.get(key)
         if found is None:
-            env = self._bind(n, op, args)
-            work = sum(_amount(a, env) for a in facts.work)
-            evaluations = tuple(sum(_amount(a, env) for a in facts.evaluations.get(o.name, ())) for o in op.operands)
+            env = self.bind(n, op, args)
+            work = sum(amount(a, env) for a in facts.work)
+            evaluations = tuple(sum(amount(a, env) for a in facts.evaluations.get(o.name, ())) for o in op.operands)
             found = self._nodes[key] = NodeSums(work, tuple(self.elements(t) for t in n.types), evaluations)
         return found
 
-    def _bind(self, n: Node, op: Operator, args: tuple[TensorType, ...]) -> dict[str, int]:
+    def bind(self, n: Node, op: Operator, args: tuple[TensorType, ...]) -> dict[str, int]:
+        """The sizes of an operator at a node."""
         env: dict[str, int] = {}
         dims = {a.name for a in op.attributes if a.type == "dim"}
         for s in n.attrs:
@@ -184,14 +185,16 @@ class Sizes:
         return env
 
 
-def _amount(a: Amount, env: Mapping[str, int]) -> float:
+def amount(a: Amount, env: Mapping[str, int]) -> float:
+    """An amount for given sizes."""
     total = a.each
     for r in a.ranges:
-        total *= max(0, _value(r.hi, env) - (0 if r.lo is None else _value(r.lo, env)))
+        total *= max(0, value_of(r.hi, env) - (0 if r.lo is None else value_of(r.lo, env)))
     return total
 
 
-def _value(x: Expr, env: Mapping[str, int]) -> int:
+def value_of(x: Expr, env: Mapping[str, int]) -> int:
+    """A size, guessed where it is not known."""
     if isinstance(x, IntLit):
         return x.value
     if isinstance(x, Name) and x.name in env:
