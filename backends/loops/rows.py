@@ -46,8 +46,9 @@ class Sum:
     along: tuple[Use, ...]
 
     def free_axes(self, rank: int) -> set[int]:
-        """Outer axes on which something that is read along the row does not depend."""
-        by_name = {k: n for n, k in self.axes.items()}
+        """Outer axes on which something that is read along the row does not depend, nor over what it is summed."""
+        bounds = {n for r in ranges_of(self.reduce) for b in (r.lo, r.hi) if b is not None for n in names(b)}
+        by_name = {k: n for n, k in self.axes.items() if n not in bounds}
         return {k for k in range(rank - 1) if k in by_name and any(all(by_name[k] not in lin.names for lin in u.at) for u in self.along)}
 
 
@@ -125,9 +126,11 @@ class Stretch:
         """Accumulates one reduction; what came of it."""
         x, kind = s.reduce, kind_of(s.reduce)
         n = terms(x)
+        # Lanes differ in an axis on which no bound depends.
+        around = Env({name: self.lanes[0].at[k] for name, k in s.axes.items() if k < len(self.lanes[0].at)})
         if not (kind.join == "+" and kind.dtype.is_float and kind.dtype is not F64) or (n is not None and n <= BLOCK):
             acc = self._scratch("acc", kind.dtype, kind.neutral)
-            self._nest(s, kind, acc, 0, Env(), None)
+            self._nest(s, kind, acc, 0, around, None)
             return Ready(acc, kind.dtype, self.begin, s.axes)
         total = self._scratch("total", F64, must(0, F64))
         part = self.e.memory("part")
@@ -141,7 +144,7 @@ class Stretch:
             self._each(lambda i: self.e.raw(form.Store(total, i, form.Op("+", (
                 form.Load(total, i, F64, F64), form.Convert(form.Load(part, i, kind.dtype, kind.dtype), F64, F64)), F64), F64)))
 
-        self._nest(s, kind, part, 0, Env(), (long[-1] if long else 0, block))
+        self._nest(s, kind, part, 0, around, (long[-1] if long else 0, block))
         return Ready(total, F64, self.begin, s.axes)
 
     def _scratch(self, hint: str, dtype: DType, init: form.Const) -> str:

@@ -256,8 +256,17 @@ def _packed_body(t: TensorType, codes: Codes, quotient: str) -> str:
             f"    {read('q', ordered(at, codes))} = u8({read('c', first)} mod 16 + 16 * (select({second[axis]} < {size}, {read('c', second)}, 0) mod 16))")
 
 
+def size_asked(t: TensorType, codes: Codes) -> str:
+    """The attribute for an extent that does not follow from its bytes, in the signature of what reads i4 alone: of a packed axis of unknown size."""
+    axis = codes.pair
+    if axis is None or not t.dims or isinstance(t.dims[axis], IntLit):
+        return ""
+    return f", {print_expr(t.dims[axis])}: dim"
+
+
 def dequantiser(type: TensorType, codes: Codes, name: str) -> Operator:
-    """`%q`, `%scale` and `%zero` where they are no numbers -> `%y` of a type."""
+    """`%q`, `%scale` and `%zero` where they are no numbers -> `%y` of a type. Of i4 with an axis of unknown size along which they are packed it has that
+    size as an attribute `D0`, with the number of the axis."""
     t = own_symbols(type)
     at = _indices(t)
     code, more = read("q", ordered(at, codes)), ""
@@ -266,7 +275,7 @@ def dequantiser(type: TensorType, codes: Codes, name: str) -> Operator:
     if codes.is_int:
         code = f"f32({code} - {_zero(codes)})".replace("- -", "+ ") if codes.shifted else f"f32({code})"
     value = f"{code} * {_scale(t, codes)}"
-    return built(f"op @{name}({_operands(f'%q: {print_type(code_type(t, codes))}', t, codes)}) -> (%y: {print_type(t)}) {{\n"
+    return built(f"op @{name}({_operands(f'%q: {print_type(code_type(t, codes))}', t, codes)}{size_asked(t, codes)}) -> (%y: {print_type(t)}) {{\n"
                  f"  compile {{ accuracy = exact }}\n  compute {{\n    {more}{read('y', at)} = {value}\n  }}\n}}\n")
 
 

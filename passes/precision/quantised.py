@@ -128,6 +128,7 @@ class _Rewriter:
             else:
                 around = tuple(a.index for a in item.axes if isinstance(a, Axis))
                 self.body.append(replace(item, value=self.value(item.value, around)))
+        self._bound()
         params = [replace(p, type=code_type(p.type, self.codes[p.name])) if isinstance(p, Operand) and p.name in self.codes else p for p in op.params]
         sections = sections_on_codes(op, self.codes, {n: f"{n}.code" for n in self.unpacked})
         return replace(op, name=name, params=(*params, *self._operands()), where=(*op.where, *self.where), sections=sections,
@@ -149,6 +150,19 @@ class _Rewriter:
                 raise Declined(f"the scale of '%{n}' is {c.scale}")
             if c.axis is not None and not 0 <= c.axis < len(o.type.dims):
                 raise Declined(f"'%{n}' has no axis {c.axis}")
+
+    def _bound(self) -> None:
+        """An extent that two codes to a byte leave open must follow from another operand."""
+        known = {n for o in self.op.operands for k, d in enumerate(o.type.dims) for n in names_in(d) if not self._packed(o, k)}
+        known |= {a.name for a in self.op.attributes if a.type == "dim"}
+        for o in self.op.operands:
+            free = {n for k, d in enumerate(o.type.dims) if self._packed(o, k) for n in names_in(d)} - known
+            if free:
+                raise Declined(f"'{min(free)}' does not follow from the bytes of '%{o.name}', two codes in each")
+
+    def _packed(self, o: Operand, axis: int) -> bool:
+        pair = self.codes[o.name].pair if o.name in self.codes else None
+        return pair is not None and pair % len(o.type.dims) == axis
 
     def _operands(self) -> list[Operand]:
         out: list[Operand] = []

@@ -8,6 +8,8 @@ from math import inf, nan
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Report
 from pipelink_ir.ir.nodes import Apply, Const, Expr, FloatLit, IntLit, Items, Name, Operator, Read, Scoped, Section, Setting, Value
+from pipelink_ir.ir.walk import reads_in
+from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.precision.codes import Codes, code_of, ordered
 
 
@@ -72,6 +74,8 @@ def _border(op: Operator, operand: str, codes: Codes | None) -> Setting | None:
         return None
     if codes is None:
         return found.setting
+    if not any("border" in r.access for t in typed_operator(op).tensors.values() for p in t.pieces for r in reads_in(p.value) if r.tensor == operand):
+        return None
     value = found.setting.value
     if isinstance(value, Items):
         items = [_coded(v, codes) for v in value.items]

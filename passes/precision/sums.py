@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pipelink_ir.grammar.printer import print_expr, print_type
 from pipelink_ir.ir.nodes import Expr, Operator, Read, Reduce, TensorType
 from pipelink_ir.ir.walk import names_in
-from pipelink_ir.passes.precision.codes import Codes, built, code_type, ordered, over, own_symbols, unpacked
+from pipelink_ir.passes.precision.codes import Codes, built, code_type, ordered, over, own_symbols, size_asked, unpacked
 from pipelink_ir.passes.precision.products import bound_by, uses_of, whole
 
 
@@ -38,7 +38,7 @@ def sum_of(op: Operator, e: Reduce, r: Read, codes: Codes) -> Sums | None:
 
 
 def summer(op: Operator, operand: str, codes: Codes, name: str) -> Operator | None:
-    """What makes the operand `%x.sum` of a quantised operator: the codes of `%x` -> `%s`. None where no sum of products runs over whole axes of it."""
+    """What makes the operand `%x.sum` of a quantised operator: the codes of `%x` -> `%s`. None where no sum of products runs over whole axes of it. An attribute `D0` as `dequantiser` says."""
     found = next((s for u in uses_of(op, operand) if (s := sum_of(op, u.reduce, u.read, codes)) is not None), None)
     type = next((o.type for o in op.operands if o.name == operand), None)
     if found is None or type is None or not codes.is_int:
@@ -60,5 +60,5 @@ def summer(op: Operator, operand: str, codes: Codes, name: str) -> Operator | No
     if codes.dtype == "i4":
         code, more = f"%c[{', '.join(inside)}]", unpacked("q", "c", t, codes) + "\n    "
     target = f"%s[{', '.join(left)}]" if left else "%s"
-    return built(f"op @{name}(%q: {print_type(code_type(t, codes))}) -> (%s: {out}) {{\n"
+    return built(f"op @{name}(%q: {print_type(code_type(t, codes))}{size_asked(t, codes)}) -> (%s: {out}) {{\n"
                  f"  compute {{\n    {more}{target} = sum[{', '.join(ranges)}]({code})\n  }}\n}}\n")
