@@ -66,7 +66,7 @@ ALIASES: dict[str, str] = {
     "validate": "resolve,infer-types,check-contracts",
     # The oracle runs what was written, graphs included: a fault of any later pass shows in a comparison with it.
     "reference": "resolve,infer-types,check-contracts",
-    "cpu": "resolve,infer-types,check-contracts,place-devices,push-policies{arch=cpu},flatten,lower-precision,simplify,fuse{device=cpu},"
+    "cpu": "resolve,infer-types,check-contracts,place-devices,push-policies{arch=cpu},flatten,lower-precision{arch=cpu},simplify,fuse{device=cpu},"
            "derive{device=cpu},schedule{device=cpu},assign-streams{max_streams=1},alias-buffers{device=cpu},verify-plan",
     "cuda": "resolve,infer-types,check-contracts,place-devices,push-policies,flatten,lower-precision,simplify,fuse,"
             "derive,schedule,assign-streams,alias-buffers,verify-plan",

@@ -245,11 +245,8 @@ def stem(op: str) -> str:
 
 
 def with_operators(module: Module, operators: Mapping[str, Operator], pipelines: Mapping[str, Pipeline]) -> Module:
-    """The module with new pipelines, and the operators that they call: those of the text in their places, new ones behind them."""
-    called = {n.op for p in pipelines.values() for n in p.nodes if isinstance(n, Node)}
-    items = [pipelines[i.name] if isinstance(i, Pipeline) else operators[i.name] if isinstance(i, Operator) else i
-             for i in module.items if not isinstance(i, Operator) or i.name in called]
-    old = {o.name for o in module.operators}
-    new = [o for name, o in operators.items() if name in called and name not in old]
+    """The module with new pipelines, and the operators that they call, in the order in which they are called."""
+    called = dict.fromkeys(n.op for p in pipelines.values() for n in p.nodes if isinstance(n, Node))
+    items = [pipelines[i.name] if isinstance(i, Pipeline) else i for i in module.items if not isinstance(i, Operator)]
     at = next(k for k, i in enumerate(items) if isinstance(i, Pipeline))
-    return replace(module, items=(*items[:at], *new, *items[at:]))
+    return replace(module, items=(*items[:at], *(operators[name] for name in called), *items[at:]))
