@@ -108,7 +108,7 @@ def why_not(op: TypedOperator, local: Callable[[str], bool], product: Product, a
     left, _ = carriers
     if left.is_float and op.exact:
         return "'accuracy = exact' asks for sums as they are written"
-    if arch is not None and arch.kind == "cuda" and (arch.sm < 75 or (arch.sm < 80 and left.name != "f16")):
+    if arch is not None and arch.kind == "cuda" and (arch.sm < 75 or (arch.sm < 80 and left.name not in ("f16", *BYTES))):
         return f"{arch} has no tensor cores for {'tf32' if left is F32 else left}"
     return None
 

@@ -158,6 +158,20 @@ PL_DEVICE void mma(f16, f16, float* sums, const u32* a, const u32* b) {
                  : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]) : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(b[half]));
   }
 }
+// Bytes: 8 rows and half as many terms at a time.
+#define PL_MMA_HALVES(A, B, name) \
+  PL_DEVICE void mma(A, B, int* sums, const u32* a, const u32* b) { \
+    PL_UNROLL \
+    for (int part = 0; part < 4; part++) { \
+      int* const two = sums + 2 * (part % 2); \
+      asm volatile("mma.sync.aligned.m8n8k16.row.col." name " {%0, %1}, {%2}, {%3}, {%0, %1};" \
+                   : "+r"(two[0]), "+r"(two[1]) : "r"(a[part]), "r"(b[part / 2])); \
+    } \
+  }
+PL_MMA_HALVES(i8, i8, "s32.s8.s8.s32")
+PL_MMA_HALVES(i8, u8, "s32.s8.u8.s32")
+PL_MMA_HALVES(u8, i8, "s32.u8.s8.s32")
+PL_MMA_HALVES(u8, u8, "s32.u8.u8.s32")
 #endif
 #if !PIPELINK_PTX || __CUDA_ARCH__ < 890
 template <typename A, typename B, typename S> PL_DEVICE void mma(A, B, S* sums, const u32* a, const u32* b) { mma_plain<A, B>(sums, a, b); }

@@ -280,13 +280,13 @@ def test_copies_arrive_when_they_are_waited_for(between: str, why: str | None) -
 
 
 @pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
-@pytest.mark.parametrize(("dtype", "arch"), [("f16", "sm_75"), ("f16", "sm_80"), ("bf16", "sm_86"), ("i8", "sm_89"), ("f16", "sm_90"), ("f16", "sm_90a"),
+@pytest.mark.parametrize(("dtype", "arch"), [("f16", "sm_75"), ("f16", "sm_80"), ("bf16", "sm_86"), ("i8", "sm_89"), ("i8", "sm_75"), ("f16", "sm_90"), ("f16", "sm_90a"),
                                              ("bf16", "sm_90a"), ("i8", "sm_90a"), ("bf16", "sm_100"), ("f16", "sm_120"), ("bf16", "sm_75"),
                                              *((d, f"sm_{n}") for d in ("f8e4m3", "f8e5m2", "tf32") for n in (75, 80, 89, "90a", 100, 120))])
 def test_nvrtc_takes_them_without_spills(dtype: str, arch: str) -> None:
     out = "i32" if dtype == "i8" else "f32"
     streams_there = arch == "sm_90a"
-    on_cores = arch != "sm_75" or dtype in ("f16", "f8e4m3", "f8e5m2")
+    on_cores = arch != "sm_75" or dtype in ("f16", "i8", "f8e4m3", "f8e5m2")
     dtype, more = ("f32", "compile { accuracy = tf32 } ") if dtype == "tf32" else (dtype, "")
     text = f"op @mm(%x: tensor<MxKx{dtype}>, %w: tensor<KxNx{dtype}>) -> (%y: tensor<MxNx{out}>) {{ {more}compute {{ %y[i, j] = sum[k < K](%x[i, k] * %w[k, j]) }} }}"
     op = parse(text, "test.plir").operators[0]

@@ -58,7 +58,7 @@ def test_which_products(text: str, is_one: bool) -> None:
     assert on_tensor_cores(text) == is_one
 
 
-@pytest.mark.parametrize(("dtype", "out", "arch", "is_one"), [("f16", "f32", "sm_75", True), ("bf16", "f32", "sm_75", False), ("i8", "i32", "sm_75", False),
+@pytest.mark.parametrize(("dtype", "out", "arch", "is_one"), [("f16", "f32", "sm_75", True), ("bf16", "f32", "sm_75", False), ("i8", "i32", "sm_75", True),
                                                               ("bf16", "f32", "sm_80", True), ("i8", "i32", "sm_120", True)])
 def test_which_architectures(dtype: str, out: str, arch: str, is_one: bool) -> None:
     assert on_tensor_cores(plain(dtype, dtype, out), parse_arch(arch)) == is_one

@@ -94,7 +94,7 @@ def test_contracts_are_checked_for_what_is_played() -> None:
 
 
 @NEEDS_COMPILER
-@pytest.mark.parametrize(("arch", "dtype", "cores"), [("sm_75", "f16", True), ("sm_75", "bf16", False), ("sm_80", "bf16", True), ("sm_86", "i8", True), ("sm_75", "f8e4m3", True)])
+@pytest.mark.parametrize(("arch", "dtype", "cores"), [("sm_75", "f16", True), ("sm_75", "bf16", False), ("sm_80", "bf16", True), ("sm_86", "i8", True), ("sm_75", "i8", True), ("sm_75", "f8e4m3", True)])
 def test_the_kernels_of_an_architecture_are_played(arch: str, dtype: str, cores: bool) -> None:
     out = "i32" if dtype == "i8" else "f32"
     text = f"""op @mm(%x: tensor<MxKx{dtype}>, %w: tensor<KxNx{dtype}>) -> (%y: tensor<MxNx{out}>) {{ compute {{ %y[i, j] = sum[k < K](%x[i, k] * %w[k, j]) }} }}
