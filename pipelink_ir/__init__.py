@@ -16,6 +16,8 @@ from pipelink_ir.version import __version__
 if TYPE_CHECKING:
     from pipelink_ir.ir.diagnostics import ContractViolationError, ExecutionError, InternalError, ProgramError, UsageError
     from pipelink_ir.runtime.builder import TensorBuilder, from_raw_ptr, from_torch
+    from pipelink_ir.runtime.calibration.comparing import Compared, compare
+    from pipelink_ir.runtime.calibration.measure import Calibrated, calibrate
     from pipelink_ir.runtime.compile import Compiled, Results, compile
     from pipelink_ir.runtime.inspection import inspect_tensor
     from pipelink_ir.runtime.readers import as_view
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "runtime.compile": ("compile", "Compiled", "Results"),
+    "runtime.calibration.measure": ("calibrate", "Calibrated"),
+    "runtime.calibration.comparing": ("compare", "Compared"),
     "runtime.tensor": ("TensorView",),
     "runtime.builder": ("TensorBuilder", "from_torch", "from_raw_ptr"),
     "runtime.readers": ("as_view",),
@@ -34,9 +38,10 @@ _NAMES = {
 _WHERE = {name: f"pipelink_ir.{module}" for module, names in _NAMES.items() for name in names}
 
 __all__ = [
+    "Calibrated", "Compared",
     "Compiled", "ContractViolationError", "ExecutionError", "InternalError", "ProgramError", "Results", "TensorBuilder", "TensorView", "UsageError",
     "__version__",
-    "as_view", "compile", "from_raw_ptr", "from_torch", "inspect_tensor",
+    "as_view", "calibrate", "compare", "compile", "from_raw_ptr", "from_torch", "inspect_tensor",
 ]
 
 

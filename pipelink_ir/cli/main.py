@@ -23,6 +23,7 @@ COMMANDS = {
     "verify": "run hand-written kernels against what they are to compute",
     "bench": "measure a pipeline, whole and kernel by kernel",
     "calibrate": "measure the ranges of a pipeline's edges on data, for quantising, and errors of lowered plans",
+    "compare": "run a pipeline in two ways and tell where precision is lost",
     "inspect": "show a dump of a tensor, or where two dumps differ",
 }
 """The commands and what the help says of them."""

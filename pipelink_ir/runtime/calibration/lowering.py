@@ -9,12 +9,10 @@ from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Edge, Module, Node, Operator
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.targets import Arch, known_archs, parse_arch
-from pipelink_ir.passes.manager import Step, run_passes, step
+from pipelink_ir.passes.manager import run_passes, step
 from pipelink_ir.passes.precision.policy import Policy, policy_of
 from pipelink_ir.passes.scheduling.tuned import edge_types
-from pipelink_ir.runtime.calibration.tapped import Flat
-
-POLICIES, PASS = "push-policies", "lower-precision"
+from pipelink_ir.runtime.calibration.tapped import PASS, Flat
 
 
 def arch_of(text: str) -> Arch:
@@ -24,11 +22,6 @@ def arch_of(text: str) -> Arch:
         from pipelink_ir.ir.targets import arch_help
         raise UsageError(f"there is no architecture '{text}' to lower for; {arch_help(text) if found is None else 'known are ' + ', '.join(known_archs())}")
     return found
-
-
-def for_arch(steps: Sequence[Step], arch: str) -> tuple[Step, ...]:
-    """The passes with the policies of one architecture handed down, and nothing lowered by them."""
-    return tuple(Step(s.of, replace(s.options, arch=arch)) if s.name == POLICIES else s for s in steps if s.name != PASS)
 
 
 def lowered(flat: Flat, arch: str, calibration: str | None) -> Flat:

@@ -15,17 +15,16 @@ from typing import Any
 from pipelink_ir.ir.diagnostics import Diagnostic, Note, Report, UsageError
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Module
-from pipelink_ir.passes.manager import parse_passes
 from pipelink_ir.passes.precision.calibrated import Calibration, EdgeRange, policies_digest, program_digest
 from pipelink_ir.passes.precision.calibration_file import calibration_text
 from pipelink_ir.runtime.calibration import files, methods
 from pipelink_ir.runtime.calibration.differences import Difference
 from pipelink_ir.runtime.calibration.histograms import Linear, Seen, Spread
-from pipelink_ir.runtime.calibration.lowering import Asked, arch_of, asked, for_arch, lowered, names_in, schemes
+from pipelink_ir.runtime.calibration.lowering import Asked, arch_of, asked, lowered, names_in, schemes
 from pipelink_ir.runtime.calibration.samples import Given, Sample, Samples
-from pipelink_ir.runtime.calibration.tapped import Flat, Tap, flattened
+from pipelink_ir.runtime.calibration.tapped import Flat, Tap, flattened, passes_of
 from pipelink_ir.runtime.compile import Settings, project_of, read
-from pipelink_ir.runtime.targets import Target, best_target, parse_target, placed_on
+from pipelink_ir.runtime.targets import Target, best_target, parse_target
 
 Watch = Callable[[str, int, int], None]
 """Told of progress: what is done, samples done, samples in all (-1 if that is not known)."""
@@ -109,8 +108,8 @@ class Job:
     def flat(self, arch: str = "") -> Flat:
         """The program laid out, with the policies for an architecture handed down."""
         if arch not in self.flats:
-            steps = self.settings.project.steps(placed_on(parse_passes(self.target.passes), self.target), checked=False)
-            self.flats[arch] = flattened(self.module, self.target, self.pipeline, self.attributes, for_arch(steps, arch), self.settings)
+            steps = self.settings.project.steps(passes_of(self.target), checked=False)
+            self.flats[arch] = flattened(self.module, self.target, self.pipeline, self.attributes, steps, self.settings, arch=arch)
         return self.flats[arch]
 
     def run(self, samples: Samples, output: str | None) -> Calibrated:

@@ -14,20 +14,22 @@ from pipelink_ir.ir.diagnostics import Report
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_int
 from pipelink_ir.ir.nodes import Module, Node, Operand, Pack, Pipeline, TensorType
-from pipelink_ir.passes.manager import Hook, Step, parse_passes, run_passes
+from pipelink_ir.passes.manager import Step, parse_passes, run_passes
 from pipelink_ir.passes.scheduling.tuned import edge_types
 from pipelink_ir.runtime.attributes import require_values, with_attributes
 from pipelink_ir.runtime.bind import Bound
 from pipelink_ir.runtime.calibration.samples import Sample
 from pipelink_ir.runtime.compile import pick_pipeline
 from pipelink_ir.runtime.runnable import Runnable, Settings
-from pipelink_ir.runtime.targets import Target, completed
+from pipelink_ir.runtime.targets import Target, completed, placed_on
 
 LIMIT = 2 << 30
 """Bytes of edges that are kept at a time: larger pipelines run several times, for some of their edges each."""
 LEFT_OUT = ("simplify", "fuse")
 """Passes that are of no use where every edge is a result."""
-REFERENCE = "resolve,infer-types,check-contracts,flatten"
+POLICIES, PASS = "push-policies", "lower-precision"
+REFERENCE = f"resolve,infer-types,check-contracts,{POLICIES},flatten"
+"""The oracle enters graphs; here it is shown them laid out, so that edges inside have names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +60,22 @@ class Flat:
         return Runnable(self.module, self.pipeline, self.target, (), self.float64, "", self.contracts, self.settings)
 
 
+def passes_of(target: Target) -> tuple[Step, ...]:
+    """The passes of a target, placed there."""
+    return placed_on(parse_passes(REFERENCE if target.name == "reference" else target.passes), target)
+
+
 def flattened(module: Module, target: Target, pipeline: str | None, attributes: Mapping[str, Any], steps: Sequence[Step], settings: Settings, *,
-              float64: bool = False, hooks: Sequence[Hook] = ()) -> Flat:
-    """Run the passes up to `flatten`."""
+              arch: str = "", float64: bool = False) -> Flat:
+    """Run the passes up to `flatten`, with the policies for an architecture handed down; nothing is lowered by them."""
     name = pick_pipeline(module, pipeline)
     module = with_attributes(module, name, attributes)
     require_values(module, name)
-    if target.name == "reference":
-        # The oracle enters graphs; here it is shown them laid out, so that edges inside have names.
-        given = {s.name: s for s in steps}
-        steps = [given.get(s.name, s) for s in parse_passes(REFERENCE)]
-    else:
-        steps = completed(steps, target)
+    steps = completed(steps, target) if target.name != "reference" else steps
+    steps = [Step(s.of, replace(s.options, arch=arch)) if s.name == POLICIES else s for s in steps if s.name != PASS]
     cut = max((k + 1 for k, s in enumerate(steps) if s.name == "flatten"), default=len(steps))
     report, before = Report(), _Before()
-    done = run_passes(module, steps[:cut], report, [*hooks, before])
+    done = run_passes(module, steps[:cut], report, [before])
     return Flat(done, name, target, tuple(steps[cut:]), before.module or done, settings, report, float64)
 
 
