@@ -3,8 +3,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Note, Report
-from pipelink_ir.ir.nodes import Alias, Downgrade, Edge, Module, Operator, Pipeline, TensorType
+from pipelink_ir.ir.nodes import Alias, Edge, Module, Node, Operator, Pipeline, Setting, TensorType
+from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.targets import Arch, parse_arch
 from pipelink_ir.passes.contracts.clauses import Clause
 from pipelink_ir.passes.contracts.sums import check_sums
@@ -30,10 +32,8 @@ def check_unreached(module: Module, archs: Collection[Arch], declared: bool, rep
         _check_calls(p, operators, archs, report)
 
 
-def _arch(settings: Collection[object]) -> str:
-    from pipelink_ir.ir import contracts
-    from pipelink_ir.ir.nodes import Setting
-    return next((contracts.describe(s.value).strip('"') for s in settings if isinstance(s, Setting) and s.key == "arch"), "")
+def _arch(settings: Collection[Setting]) -> str:
+    return next((contracts.describe(s.value).strip('"') for s in settings if s.key == "arch"), "")
 
 
 def _serves(clause: Arch, arch: Arch) -> bool:
@@ -43,20 +43,36 @@ def _serves(clause: Arch, arch: Arch) -> bool:
 
 def _check_calls(p: Pipeline, operators: Mapping[str, Operator], archs: Collection[Arch], report: Report) -> None:
     types: dict[str, TensorType] = {o.name: o.type for o in p.inputs}
+    constant = {o.name for o in p.inputs if o.param}
+    asked: dict[Span, tuple[Setting, list[Node]]] = {}
+    """For each `weights` of a clause the calls that have none."""
+    met: set[Span] = set()
     for n in p.nodes:
         if isinstance(n, Alias):
             types[n.name.name] = types[n.of.name]
+            constant |= {n.name.name} if n.of.name in constant else set()
             continue
         types |= {e.name: t for e, t in zip(n.results, n.types, strict=False)}
+        edges = [e.name for e in consumed(n)]
+        if edges and constant.issuperset(edges):
+            constant |= {e.name for e in n.results}
         op = operators.get(n.op)
         if op is None or op.compute is None or not all(isinstance(a, Edge) for a in n.args):
             continue
-        known = bind_symbols(op, [types[e.name] for e in consumed(n)])
+        known = bind_symbols(op, [types[e] for e in edges])
         for d in op.downgrades:
             arch = parse_arch(d.target)
-            if d.settings and arch is not None and (not archs or any(_serves(arch, a) for a in archs)):
-                check_sums(op, _clause(d), known, n.op_span, report)
-
-
-def _clause(d: Downgrade) -> Clause:
-    return Clause({s.key: s for s in d.settings or () if s.key in KEYS}, ())
+            if not d.settings or arch is None or (archs and not any(_serves(arch, a) for a in archs)):
+                continue
+            clause = Clause({s.key: s for s in d.settings if s.key in KEYS}, ())
+            check_sums(op, clause, known, n.op_span, report)
+            s = clause.of.get("weights")
+            if s is not None and constant.isdisjoint(edges):
+                asked.setdefault(s.span, (s, []))[1].append(n)
+            elif s is not None:
+                met.add(s.span)
+    for span, (s, nodes) in asked.items():
+        if span not in met:
+            report.warning("downgrade", span, f"'{contracts.describe(s.value)}' is for weights, and no call of the operator has any",
+                           [Note("this one has no operand that comes from parameters alone", n.op_span) for n in nodes[:3]],
+                           "mark the weights of the pipeline, 'param %w: …', or leave 'weights' out")
