@@ -97,7 +97,10 @@ def with_clause(op: Operator, policy: Policy) -> Operator:
         new.append(Setting("block", Items(tuple(map(IntLit, policy.block)))))
         gone.add("block")
     if policy.library is not None:
-        new.append(Setting("library", Items(tuple(map(Name, policy.library)))))
+        # A clause says what is to be used on a device, not that there is nothing else: what a library turns out not to compute is generated, and the ledger
+        # says why.
+        names = dict.fromkeys((*policy.library, "generated"))
+        new.append(Setting("library", Items(tuple(map(Name, names)))))
         gone.add("library")
     sections: list[Section] = []
     for s in op.sections:

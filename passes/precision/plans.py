@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Apply, Operand, Operator, Reduce
 from pipelink_ir.ir.targets import Arch
-from pipelink_ir.ir.walk import walk
+from pipelink_ir.ir.walk import reads_in, walk
 from pipelink_ir.passes.precision.calibrated import EdgeRange, scale_of
 from pipelink_ir.passes.precision.codes import Codes
 from pipelink_ir.passes.precision.edges import stem
 from pipelink_ir.passes.precision.floats import admitted, is_float, varying
 from pipelink_ir.passes.precision.policy import Policy
-from pipelink_ir.passes.precision.products import block_axis, channel_axis, contracted, memory_order
+from pipelink_ir.passes.precision.products import block_axis, channel_axis, contracted, factors, memory_order, uses_of
 
 BLOCK = 32
 """Places of a block of i4 weights, where the policy does not say."""
@@ -97,7 +97,7 @@ def _float(op: Operator, policy: Policy, dtype: str) -> Plan:
 def _activations(op: Operator, policy: Policy, dtype: str, weights: Set[str], ranges: Mapping[str, EdgeRange | None], calibrated: bool, out: Plan) -> Plan:
     floats = [o for o in op.operands if is_float(o.type.dtype)]
     products = [o for o in floats if contracted(op, o.name)]
-    asked = [o for o in products or floats if o.name not in weights]
+    asked = [o for o in products or floats if o.name not in weights and (not products or _meets(op, o, {x.name for x in products}))]
     shares = False
     if not products:
         if not policy.force and curved(op):
@@ -118,6 +118,12 @@ def _activations(op: Operator, policy: Policy, dtype: str, weights: Set[str], ra
         codes[o.name] = Codes(dtype, "tensor", _zero(dtype, policy))
         found[o.name] = MEASURED if policy.ranges == "dynamic" else UNCALIBRATED
     return replace(out, codes=codes, ranges=found, missing=tuple(missing), shares=shares)
+
+
+def _meets(op: Operator, o: Operand, coded: Set[str]) -> bool:
+    """Whether an operand is multiplied with another one that may be codes: where the other factor is a real value (as in attention the probabilities are), the
+    sum is one of real values too, and codes of what comes anew at each call would only lose digits."""
+    return any(r.tensor in coded for u in uses_of(op, o.name) for f in factors(u.reduce.body)[0] for r in reads_in(f.value) if r is not u.read)
 
 
 def _zero(dtype: str, policy: Policy) -> int | str:
