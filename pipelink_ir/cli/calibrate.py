@@ -74,7 +74,8 @@ def with_progress(job: Any, work: Callable[[], Any]) -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
     err = Console(file=sys.stderr, markup=False, highlight=False)
-    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=err, transient=True) as progress:
+    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=err, transient=True,
+                  disable=not err.is_terminal) as progress:
         task = progress.add_task("compiling", total=None)
 
         def watch(what: str, done: int, total: int) -> None:
@@ -89,7 +90,7 @@ def as_json(found: Calibrated) -> dict[str, Any]:
     edges = {name: {"min": e.min, "max": e.max, "low": e.low, "high": e.high, "rms": e.rms, "clipped": e.clipped, "nan": e.nan, "inf": e.inf}
              for name, e in c.edges.items()}
     checked = [{"target": k.arch, "edge": k.edge, "operator": k.node.operator, "label": k.node.label, "error": finite(k.error), "budget": k.budget,
-                "breached": k.breached} for k in found.checked]
+                "breached": k.breached, "declined": k.declined} for k in found.checked]
     return {"pipeline": c.pipeline, "method": c.method, "samples": c.samples, "random": c.random, "file": found.path, "edges": edges,
             "errors": {a: {e: finite(x) for e, x in table.items()} for a, table in c.errors.items()}, "checked": checked, "warnings": list(found.warnings)}
 
@@ -108,11 +109,13 @@ def show(found: Calibrated) -> None:
     for arch in c.errors:
         named = [k for k in found.checked if k.arch == arch]
         errors = [(f"%{k.edge}", f"@{k.node.operator}", k.node.label or "", f"{k.error:.3g}", "" if k.budget is None else f"{k.budget:g}",
-                 "" if k.budget is None else "breached" if k.breached else "kept") for k in named]
+                 "declined" if k.declined else "" if k.budget is None else "breached" if k.breached else "kept") for k in named]
         said = {k.edge for k in named}
         errors += [(f"%{e}", "", "", f"{x:.3g}", "", "") for e, x in c.errors[arch].items() if e not in said]
         print(f"errors on {arch}")
         table(("edge", "operator", "label", "error", "budget", ""), errors, 3)
+        for text in dict.fromkeys(f"declined, @{k.node.operator}: {k.declined}" for k in named if k.declined):
+            print(f"  {text}")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> None:

@@ -58,6 +58,13 @@ def names_in(flat: Flat, done: Flat) -> dict[str, str]:
     return out
 
 
+def declined(done: Flat, names: Mapping[str, str]) -> dict[str, str]:
+    """Why nodes were left as they are, by the edges that they make."""
+    reasons = {e.name: n.reason for n in done.pipeline.nodes if isinstance(n, Node) and n.reason for e in n.results}
+    said = ((edge, part) for edge, name in names.items() for part in reasons.get(name, "").split("; "))
+    return {edge: part.removeprefix("declined: ") for edge, part in said if part.startswith("declined: ")}
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A node whose operator has a clause for an architecture, and its results of float dtypes."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pipelink_ir.ir.diagnostics import Diagnostic, Note, Report, UsageError
+from pipelink_ir.ir.diagnostics import Diagnostic, Report, UsageError
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Module
 from pipelink_ir.passes.precision.calibrated import Calibration, EdgeRange, policies_digest, program_digest
@@ -20,7 +20,7 @@ from pipelink_ir.passes.precision.calibration_file import calibration_text
 from pipelink_ir.runtime.calibration import files, methods
 from pipelink_ir.runtime.calibration.differences import Difference
 from pipelink_ir.runtime.calibration.histograms import Linear, Seen, Spread
-from pipelink_ir.runtime.calibration.lowering import Asked, arch_of, asked, lowered, names_in, schemes
+from pipelink_ir.runtime.calibration.lowering import Asked, arch_of, asked, declined, lowered, names_in, schemes
 from pipelink_ir.runtime.calibration.samples import Given, Sample, Samples
 from pipelink_ir.runtime.calibration.tapped import Flat, Tap, flattened, passes_of
 from pipelink_ir.runtime.compile import Settings, project_of, read
@@ -38,6 +38,8 @@ class Checked:
     edge: str
     node: Asked
     error: float
+    declined: str | None = None
+    """Why the node was left as it is, if it was."""
 
     @property
     def budget(self) -> float | None:
@@ -227,7 +229,8 @@ class Job:
             of_node = {e for n in wanted for e in n.results}
             ends = {r.name for r in flat.pipeline.results}
             errors[arch] = {e: apart[e].error for e in edges if e in of_node or e in ends}
-            checked += [Checked(arch, e, n, apart[e].error) for n in wanted for e in n.results if e in apart]
+            why = declined(done, names)
+            checked += [Checked(arch, e, n, apart[e].error, why.get(e)) for n in wanted for e in n.results if e in apart]
         return errors, tuple(checked)
 
 
@@ -263,13 +266,18 @@ def _writable(path: str) -> None:
 def breaches(checked: Sequence[Checked], found: Calibration) -> tuple[Diagnostic, ...]:
     """An error at each clause whose budget is not kept, with what would mend it."""
     report = Report()
+    clauses: dict[tuple[object, ...], list[Checked]] = {}
     for c in checked:
-        if not c.breached:
-            continue
-        n = c.node
+        if c.breached:
+            s = c.node.span
+            clauses.setdefault((c.arch, s.source.path, s.start, s.end), []).append(c)
+    for those in clauses.values():
+        worst = max(those, key=lambda c: c.error)
+        n = worst.node
         who = f"'@{n.operator}'" + (f" ({n.label})" if n.label else "")
-        report.error("budget", n.span, f"on {c.arch} the measured error of '%{c.edge}' of {who} is {c.error:.3g}, but its budget is {c.budget:g}",
-                     [Note("the clause", n.policy.span)] if n.policy.span != n.span else [], mend(c, found))
+        others = ", ".join(f"'%{c.edge}' {c.error:.3g}" for c in those if c is not worst)
+        report.error("budget", n.span, f"on {worst.arch} the measured error of '%{worst.edge}' of {who} is {worst.error:.3g}, but its budget is "
+                     f"{worst.budget:g}" + (f"; beyond it is also {others}" if others else ""), [], mend(worst, found))
     return tuple(report.diagnostics)
 
 

@@ -23,10 +23,11 @@ SUPPORTED = (*files.MANY, ".npy", *files.IMAGES)
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One set of arrays by input, and where each came from."""
+    """One set of arrays by input, where each came from, and what the sample is called."""
 
     arrays: Mapping[str, Any]
     origins: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
 
 
 class Samples(Protocol):
@@ -63,11 +64,11 @@ class Given:
 
     def of(self, compiled: Runnable) -> Iterator[Sample]:
         any_there = False
-        for one in self.data:
+        for k, one in enumerate(self.data):
             if not isinstance(one, Mapping):
                 raise UsageError(f"a sample is a table of arrays by input, not {type(one).__name__}")
             any_there = True
-            yield Sample({**self.common, **one})
+            yield Sample({**self.common, **one}, name=f"sample {k}")
         if not any_there:
             raise UsageError("there is no sample in data")
 
@@ -142,7 +143,8 @@ class Files:
             if self._paths:
                 found, there = self._file(self._paths[k], compiled, [n for n in names if n not in arrays and n not in more])
                 more, where = {**found, **more}, {**there, **where}
-            yield Sample({**arrays, **more}, {**origins, **where})
+            name = self._paths[k] if self._paths else next((found[k] for found in self._patterns.values()), "")
+            yield Sample({**arrays, **more}, {**origins, **where}, name)
 
     def _file(self, path: str, compiled: Runnable, left: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
         """The arrays of a file: by name, or of the only input that is left."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pipelink_ir.ir.diagnostics import Report
+from pipelink_ir.ir.diagnostics import ExecutionError, Report
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_int
 from pipelink_ir.ir.nodes import Module, Node, Operand, Pack, Pipeline, TensorType
@@ -114,12 +114,10 @@ class Tap:
     def values(self, sample: Sample) -> Iterator[tuple[str, Any]]:
         """Edges with their arrays, as NumPy has them. Raises `ExecutionError` for arrays that do not match."""
         from pipelink_ir.runtime.tuning.search import host
-        bound: Bound | None = None
         if not self._parts:
-            signature = self.flat.signature()
-            self._parts = list(self._made(signature.check(sample.arrays, sample.origins).sizes))
+            self._parts = list(self._made(_bound(self.flat.signature(), sample).sizes))
         for edges, run in self._parts:
-            bound = run.check(sample.arrays, sample.origins)
+            bound = _bound(run, sample)
             results = host(dict(run.run(bound).items()))
             for e in edges:
                 yield e, results.pop(self.names.get(e, e))
@@ -145,6 +143,15 @@ class Tap:
         pipeline = next(p for p in done.pipelines if p.name == flat.name)
         settings = replace(flat.settings, check_values=False, deny=frozenset())
         return Runnable(done, pipeline, flat.target, (), flat.float64, "", flat.contracts, settings)
+
+
+def _bound(run: Runnable, sample: Sample) -> Bound:
+    """The arrays of a sample, checked; what is wrong with them names the sample."""
+    try:
+        return run.check(sample.arrays, sample.origins)
+    except ExecutionError as error:
+        where = f"in '{sample.name}': " if sample.name else ""
+        raise type(error)([replace(d, message=where + d.message) for d in error.diagnostics]) from None
 
 
 def _without_unused(module: Module, name: str) -> Module:
