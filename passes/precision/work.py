@@ -1,0 +1,189 @@
+"""What one operator moves and computes on a device, in which kernels: for all sizes, found once for each operator.
+
+Work is counted in additions of f32, as `fusion/cost.py` counts it, and conversions beside it, of which codes have many: a code has to become a number before it
+is computed with, and a number a code. What tensor cores multiply and add is counted apart, by the dtype of its factors; the scheduler says what they do.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pipelink_ir.ir.dtypes import DTYPES, F32, DType
+from pipelink_ir.ir.nodes import Apply, Cast, Expr, Operator, Range, Read, Reduce
+from pipelink_ir.ir.targets import Arch
+from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
+from pipelink_ir.ir.walk import children, reads_in
+from pipelink_ir.passes.fusion.facts import Amount
+from pipelink_ir.passes.infer.operator import KEPT, typed_operator
+from pipelink_ir.passes.scheduling.costs import Costs, Plan
+from pipelink_ir.passes.scheduling.counts import ranges_of, terms
+from pipelink_ir.passes.scheduling.derivation import derivation
+from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
+from pipelink_ir.passes.scheduling.kernels import KernelPlan, launches_of
+from pipelink_ir.passes.scheduling.place import plan as cpu_plan
+from pipelink_ir.passes.scheduling.streams import Streamed, Turning
+
+READ = {"i8": 1.0, "u8": 1.0, "f16": 0.5, "bf16": 0.5, "f8e4m3": 2.0, "f8e5m2": 2.0}
+"""What an element costs that has to be made wider before it is computed with."""
+CONVERSION = 2.0
+"""An integer made of a float, or a float of an integer."""
+STORE = {"f16": 0.5, "bf16": 0.5, "f8e4m3": 2.0, "f8e5m2": 2.0}
+"""What an element costs that is made narrower when it is stored."""
+DIVISION = 4.0
+"""What a quotient costs more that has to be correctly rounded."""
+TILED = 64
+"""A kernel with tiles makes an element of a factor once for so many of the other one."""
+PRODUCT = 16
+"""A sum of products of fewer terms is left to plain arithmetic by all kernels."""
+ON_CORES = frozenset(("mma", "wgmma", "strips", "attention"))
+"""Kinds of kernels that multiply on tensor cores."""
+
+
+@dataclass(slots=True)
+class Kernel:
+    """One launch. `reads` are the operands and locals in memory that it reads, `writes` what it stores."""
+
+    plain: list[Amount] = field(default_factory=list)
+    cores: list[tuple[str, Amount]] = field(default_factory=list)
+    """Multiplications with their additions, by dtype of the factors."""
+    reads: set[str] = field(default_factory=set)
+    writes: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One operator, in the order of its kernels. `tensors` has the types of what lies in memory."""
+
+    op: TypedOperator
+    kernels: tuple[Kernel, ...]
+
+
+_KNOWN: dict[tuple[int, str], tuple[Operator, Work | None]] = {}
+
+
+def work_of(op: Operator, arch: Arch) -> Work | None:
+    """What is known of an operator on an architecture; None of one that is no `compute`: a kernel of a user, of which only the arrays are known."""
+    key = id(op), str(arch)
+    found = _KNOWN.get(key)
+    if found is None or found[0] is not op:
+        if len(_KNOWN) > KEPT:
+            _KNOWN.clear()
+        found = _KNOWN[key] = op, None if op.compute is None or op.kernel is not None else _work(typed_operator(op), arch)
+    return found[1]
+
+
+def _work(op: TypedOperator, arch: Arch) -> Work:
+    if arch.kind != "cuda":
+        plan = cpu_plan(op, frozenset(), None)
+        return Work(op, tuple(_one(op, plan, s.tensors, None) for s in plan.steps))
+    op, stored = derivation(op, "cuda")
+    plan = gpu_plan(op, stored)
+    done: set[tuple[tuple[str, int], ...]] = set()
+    return Work(op, tuple(k for launch in launches_of(op, plan, arch) for k in _launch(op, plan, launch, done)))
+
+
+def _launch(op: TypedOperator, plan: Plan, launch: tuple[KernelPlan, ...], done: set[tuple[tuple[str, int], ...]]) -> Iterator[Kernel]:
+    """The kernel of a launch, if it is not another way to compute what is `done`: of several for different sizes or memory a call runs one."""
+    out = Kernel()
+    for k in launch:
+        jobs = tuple((t.name, id(p)) for t, p in k.jobs)
+        if isinstance(k.way, Turning) or jobs in done:
+            continue
+        done |= {jobs} if jobs else set()
+        names = k.way.tensors if isinstance(k.way, Group) else tuple(t.name for t, _ in k.jobs)
+        one = _one(op, plan, names, _factors(op, k) if k.kind in ON_CORES else None, [p for _, p in k.jobs] if k.jobs else None)
+        out.plain += one.plain
+        out.cores += one.cores
+        out.reads |= one.reads
+        out.writes |= one.writes
+    if out.writes:
+        yield out
+
+
+def _factors(op: TypedOperator, k: KernelPlan) -> str:
+    """The dtype that tensor cores multiply."""
+    found: DType = k.way.dtypes[0] if isinstance(k.way, Streamed) else getattr(k.way, "factors" if k.kind == "attention" else "left")
+    return "tf32" if found is F32 else found.name
+
+
+def _one(op: TypedOperator, plan: Plan, names: tuple[str, ...], factors: str | None, pieces: list[Piece] | None = None) -> Kernel:
+    """What a kernel does that stores some tensors: these, and what is evaluated for them."""
+    out = Kernel()
+    walker = _Walker(op, out, factors)
+    todo, seen = list(names), set(names)
+    for name in names:
+        out.writes.add(name)
+    while todo:
+        t = op.tensors[todo.pop()]
+        own = [p for p in t.pieces if pieces is None or t.name not in names or p in pieces]
+        for p in own:
+            walker.piece(t, p, t.name in names)
+            for r in reads_in(p.value):
+                if r.tensor in seen:
+                    continue
+                seen.add(r.tensor)
+                if op.tensors[r.tensor].kind == "operand" or not plan.local(r.tensor):
+                    out.reads.add(r.tensor)
+                else:
+                    todo.append(r.tensor)
+    return out
+
+
+class _Walker:
+    """Adds the work of definitions to a kernel."""
+
+    def __init__(self, op: TypedOperator, out: Kernel, factors: str | None) -> None:
+        self.op, self.out, self.factors = op, out, factors
+        self.costs = Costs(op, lambda name: 0.0)
+
+    def piece(self, t: Tensor, p: Piece, stored: bool) -> None:
+        work: dict[tuple[Range, ...], float] = {}
+        self._walk(p.value, tuple(p.axes), 1.0, work)
+        if stored:
+            work[tuple(p.axes)] = work.get(tuple(p.axes), 0.0) + STORE.get(t.dtype.name, 0.0)
+        self.out.plain += [Amount(ranges, each) for ranges, each in work.items() if each]
+
+    def _walk(self, x: Expr, turns: tuple[Range, ...], share: float, work: dict[tuple[Range, ...], float]) -> None:
+        stack: list[Expr] = [x]
+        while stack:
+            x = stack.pop()
+            if isinstance(x, Reduce):
+                self._reduce(x, turns, share, work)
+                continue
+            cost = self._cost(x)
+            if cost:
+                work[turns] = work.get(turns, 0.0) + share * cost
+            stack += [] if isinstance(x, Read) else children(x)
+            if isinstance(x, Read):
+                stack += [i for i in x.indices if any(isinstance(c, Read) for c in _all(i))]
+
+    def _cost(self, x: Expr) -> float:
+        if isinstance(x, Read):
+            return READ.get(self.op.tensors[x.tensor].dtype.name, 0.0) if self.op.tensors[x.tensor].kind == "operand" else 0.0
+        if isinstance(x, Cast):
+            kind = x.arg.dtype
+            return CONVERSION if not x.implicit and kind is not None and kind.is_float != DTYPES[x.to].is_float else 0.0
+        if isinstance(x, Apply):
+            return self.costs.of(Apply(x.fn, ())) + (DIVISION if x.fn == "/" and (x.exact or self.op.exact) else 0.0)
+        return 0.0
+
+    def _reduce(self, x: Reduce, turns: tuple[Range, ...], share: float, work: dict[tuple[Range, ...], float]) -> None:
+        around = (*turns, *ranges_of(x))
+        n = terms(x)
+        product = x.kind == "sum" and isinstance(x.body, Apply) and x.body.fn == "*" and (n is None or n >= PRODUCT)
+        if self.factors is not None and product:
+            assert isinstance(x.body, Apply)
+            self.out.cores.append((self.factors, Amount(around, 1.0)))
+            for f in x.body.args:
+                self._walk(f, around, share / TILED, work)
+            return
+        work[around] = work.get(around, 0.0) + share
+        for part in (x.where, x.body):
+            if part is not None:
+                self._walk(part, around, share, work)
+
+
+def _all(x: Expr) -> Iterator[Expr]:
+    yield x
+    for c in children(x):
+        yield from _all(c)
