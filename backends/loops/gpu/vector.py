@@ -392,11 +392,11 @@ class VectorNest(GpuNest):
         lo, e, w = self.lo, self.e, g.wide
         places = g.at(lo, at)
         there = g.inside(lo, places)
+        if there is TRUE:
+            e.raw(form.Move(w.own, begin, lo.buffer(w.tensor), address(lo, w.tensor, places), self.count))
+            return
         with e.frame("lazy") as some:
             e.raw(form.Move(w.own, begin, lo.buffer(w.tensor), address(lo, w.tensor, places), self.count))
-        if there is TRUE:
-            e.raw(some.stmts[-1])
-            return
         with e.frame("lazy") as none, unrolled(lo, "d", self.count) as d:
             e.raw(form.Store(w.own, e.op("+", begin, d), must(0, w.dtype), w.dtype))
         e.raw(form.If(there, tuple(some.stmts), tuple(none.stmts)))

@@ -106,3 +106,31 @@ def test_more_operands_than_a_kernel_has_parameters(target: str) -> None:
     arrays = {n: np.array([k, 2 * k, 1], np.float32) for k, n in enumerate(names)}
     got = np.asarray(pipelink_ir.compile(text, target=target)(**arrays).y)
     assert got.tolist() == [520 * 519 / 2, 520 * 519, 520]
+
+
+# ----------------------------------------------------------------------------------------------------------- found by codes of weights
+
+
+def _called(signature: str, result: str, body: str) -> str:
+    operands = ", ".join(o.partition(":")[0] for o in signature.split(", "))
+    return f"op @f({signature}) -> ({result}) {{ compute {{ {body} }} }}\npipeline @main({signature}) -> ({result}) {{\n  %y = @f({operands})\n}}\n"
+
+
+@TARGETS
+@pytest.mark.parametrize("columns", [9, 200, 600])
+def test_sums_of_parts_of_columns(target: str, columns: int) -> None:
+    """Their bounds depend on the place along the other axis of the result."""
+    text = _called(f"%x: tensor<67x{columns}xi8>", f"%y: tensor<3x{columns}xi32>", "%y[b, j] = sum[k in b * 32..min(b * 32 + 32, 67)](%x[k, j])")
+    x = np.random.default_rng(3).integers(-128, 128, (67, columns)).astype(np.int8)
+    got = np.asarray(pipelink_ir.compile(text, target=target)(x=x).y)
+    np.testing.assert_array_equal(got, [x[k:k + 32].sum(0, dtype=np.int64) for k in (0, 32, 64)])
+
+
+@TARGETS
+@pytest.mark.parametrize("columns", [8, 64])
+def test_rows_that_are_computed_of_a_matrix_of_matrices(target: str, columns: int) -> None:
+    """Their addresses are sums of several products."""
+    text = _called("%x: tensor<3x5x((C + 1) floordiv 2)xOxu8>, %z: tensor<CxOxu8>", "%y: tensor<3x5xCxOxi32>", "%y[a, b, c, o] = %x[a, b, c floordiv 2, o] + 3")
+    x = np.random.default_rng(4).integers(0, 256, (3, 5, 2, columns)).astype(np.uint8)
+    got = np.asarray(pipelink_ir.compile(text, target=target)(x=x, z=np.zeros((3, columns), np.uint8)).y)
+    np.testing.assert_array_equal(got, np.repeat(x.astype(np.int64), 2, axis=2)[:, :, :3] + 3)
