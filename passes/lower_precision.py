@@ -37,7 +37,7 @@ from dataclasses import dataclass, field, replace
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Note, Report, UsageError
 from pipelink_ir.ir.nodes import Alias, Expr, Module, Node, Operand, Operator, Pipeline
-from pipelink_ir.ir.targets import Arch, arch_help, parse_arch
+from pipelink_ir.ir.targets import Arch, arch_help, parse_arch, requirements
 from pipelink_ir.ir.walk import deep
 from pipelink_ir.passes.contracts.edges import declared_range
 from pipelink_ir.passes.manager import register_pass
@@ -87,6 +87,10 @@ class _Lowering:
     calibration: Calibration | None = None
     plans: dict[str, dict[str, Plan]] = field(default_factory=dict)
     """By pipeline and by the first result of a node."""
+    refusals: list[tuple[str, str, str]] = field(default_factory=list)
+    """Pipeline, first result, why: what was tried and cannot be."""
+    plain: dict[str, Operator] = field(default_factory=dict)
+    """Operators without policies."""
 
     def run(self) -> Module:
         self.operators = Operators({o.name: o for o in self.module.operators})
@@ -98,7 +102,11 @@ class _Lowering:
             self.report.stop_if_failed()
         self._decide()
         self.report.stop_if_failed()
-        return self.lower()
+        self._try()
+        if self.options.price:
+            self._weigh()
+        self.report.stop_if_failed()
+        return self.lower(self.module)
 
     def _decide(self) -> None:
         """Plan every node, and report what the program's contracts have against it."""
@@ -112,13 +120,49 @@ class _Lowering:
                     _check_ranges(self.operators.known[n.op], plan, told, self.report)
                     _check_missing(n, self.operators.known[n.op], plan, self.calibration, self.report)
 
-    def lower(self) -> Module:
-        """The module as planned."""
-        pipelines = {p.name: self._pipeline(p, self.plans[p.name]) for p in self.module.pipelines}
-        known = {o.name: with_clause(o, Policy()) if o.downgrades else o for o in self.operators.known.values()}
-        return with_operators(self.module, known, pipelines)
+    def _try(self) -> None:
+        """Lower everything once, to see what cannot be."""
+        self.refusals.clear()
+        self.lower(self.module)
+        for p, name, why in self.refusals:
+            self.plans[p][name] = replace(self.plans[p][name], refused=why)
 
-    def _pipeline(self, p: Pipeline, plans: dict[str, Plan]) -> Pipeline:
+    def _weigh(self) -> None:
+        """Keep what pays, and what has to be; say the sums."""
+        from pipelink_ir.passes.precision.profit import profitable
+        for p in self.module.pipelines:
+            plans = self.plans[p.name]
+            names = frozenset(name for name, plan in plans.items() if plan.lowers)
+            if not names:
+                continue
+            ops = {n.results[0].name: n.op for n in p.nodes if isinstance(n, Node) and n.results[0].name in names}
+            must = frozenset(name for name in names if plans[name].policy.force or self._has_to_be(ops[name]))
+            alone = replace(self.module, items=tuple(i for i in self.module.items if not isinstance(i, Pipeline) or i is p))
+            found = profitable(alone, names, self.lower, self.arch, must)
+            for name in names:
+                plan, sums = plans[name], found.said.get(name, "")
+                if name in found.kept:
+                    why = " (force = true)" if plan.policy.force else f" (it has to be: '@{stem(ops[name])}' needs it on {self.arch})" if name in must else ""
+                    plans[name] = replace(plan, sums=sums + why)
+                else:
+                    plans[name] = replace(plan, refused=f"declined: {plan.policy.dtype or plan.policy.weights} does not pay: {sums}")
+
+    def _has_to_be(self, name: str) -> bool:
+        """Whether an operator is not admitted on the architecture as it is, so that its policy is the only way."""
+        found = contracts.setting(self.operators.known[name], "compile", "arch")
+        needs = requirements(found.setting.value) if found is not None else None
+        return needs is not None and self.arch.kind == "cuda" and not any(r.admits(self.arch) for r in needs)
+
+    def lower(self, module: Module, kept: frozenset[str] | None = None) -> Module:
+        """A module with pipelines of this one, or parts of them, as planned; of what is planned only the nodes `kept`, if that is said."""
+        pipelines = {p.name: self._pipeline(p, self.plans[p.name], kept) for p in module.pipelines}
+        for name in dict.fromkeys(n.op for p in pipelines.values() for n in p.nodes if isinstance(n, Node)):
+            if name not in self.plain:
+                op = self.operators.known[name]
+                self.plain[name] = with_clause(op, Policy()) if op.downgrades else op
+        return with_operators(module, self.plain, pipelines)
+
+    def _pipeline(self, p: Pipeline, plans: dict[str, Plan], kept: frozenset[str] | None) -> Pipeline:
         if not plans:
             return p
         line = Line(p, self.operators)
@@ -130,10 +174,13 @@ class _Lowering:
                 continue
             at = len(line.out)
             refused = plan.refused
-            if plan.lowers:
+            lowers = plan.lowers and (kept is None or item.results[0].name in kept)
+            if lowers:
                 more, refused = self._lowered(item, plan, line)
                 conditions += more
-            if refused is not None or not plan.lowers:
+                if refused is not None:
+                    self.refusals.append((p.name, item.results[0].name, refused))
+            if refused is not None or not lowers:
                 line.keep(self._as_it_is(item, plan.policy, refused))
             elif item.plan is not None:
                 line.out[at:] = spread(item, [n for n in line.out[at:] if isinstance(n, Node)])
@@ -160,7 +207,7 @@ class _Lowering:
         assert isinstance(new, Operator)
         why = f"'@{stem(n.op)}' runs in {dtype} on {self.arch}, as its policy asks"
         args = [line.cast(e.name, dtype, n, f"cast: {why}") if o.name in plan.names else e.name for o, e in zip(op.operands, args_of(n), strict=True)]
-        results_in(line, n, new, args, plan, f"lowered: {why}")
+        results_in(line, n, new, args, plan, f"lowered: {why}{plan.said}")
         return (), None
 
 
@@ -190,7 +237,7 @@ def _check_missing(n: Node, op: Operator, plan: Plan, calibration: Calibration |
     names = ", ".join(f"'%{edges[m].name}'" for m in plan.missing)
     policy = plan.policy
     where = f"{calibration.path or 'the calibration'} has no range of {names}" if calibration is not None else f"there is no calibration for {names}"
-    report.error("calibration", policy.spans.get("ranges", policy.span), f"'@{stem(op.name)}' is to run on codes of calibrated ranges, and {where}",
+    report.error("downgrade", policy.spans.get("ranges", policy.span), f"'@{stem(op.name)}' is to run on codes of calibrated ranges, and {where}",
                  [Note("it is read here", n.loc or n.op_span)], "measure it, pipelinkc calibrate FILE --data …, or write 'ranges = dynamic' into the clause")
 
 

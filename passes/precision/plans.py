@@ -45,6 +45,13 @@ class Plan:
     shares: bool = False
     """The operator gains nothing by codes of its own: it reads those that others have made."""
     refused: str | None = None
+    sums: str = ""
+    """What it costs, beside what it would cost otherwise."""
+
+    @property
+    def said(self) -> str:
+        """The sums as the end of a reason."""
+        return f": {self.sums}" if self.sums else ""
 
     @property
     def lowers(self) -> bool:
