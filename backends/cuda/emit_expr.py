@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache
 from math import frexp
 
 import numpy as np
@@ -16,7 +17,7 @@ from pipelink_ir.backends.cuda.kinds import C_TYPES, Kinds
 from pipelink_ir.backends.cuda.literals import ATOM, UNARY, literal
 from pipelink_ir.backends.loops.form import Aligned, Choose, Const, Convert, Expr, Kernel, Load, Op, Ref, Thread
 from pipelink_ir.ir.diagnostics import internal_error
-from pipelink_ir.ir.dtypes import BOOL, F32, F64, I32, I64, DType
+from pipelink_ir.ir.dtypes import BOOL, F16, F32, F64, I32, I64, DType
 
 MEMORY = {"bool": "bool", "i32": "int", "i64": "i64", "f32": "float", "f64": "double"}
 """The C++ type of a dtype in memory, where it is not called as in the language."""
@@ -29,6 +30,7 @@ _INEXACT = {"/": "div", "sqrt": "sqrt", "exp": "exp"}
 """What `exact` or `fast_math` spells otherwise."""
 
 _SMALL_POWER = 0.8
+_SMALL_INT = 1 << 22
 _MODERATE = 1e30
 
 Text = tuple[str, int]
@@ -264,6 +266,8 @@ class Expressions:
         text = self.text(x.arg)
         if to.is_int:
             return self._to_int(x, text)
+        if to is F32 and source is I32 and not isinstance(self._value(x.arg), Load) and max(map(abs, self.range_of(x.arg))) < _SMALL_INT:
+            return f"pl::small_float({text})", ATOM
         if to in (F32, F64):
             return (text, self._expr(x.arg)[1]) if source is to else (f"{held}({text})", ATOM)
         return f"{held}({to.name}({text}))", ATOM
@@ -271,7 +275,7 @@ class Expressions:
     def _to_int(self, x: Convert, text: str) -> Text:
         source, to, held = x.arg.dtype, x.to, C_TYPES[x.dtype.name]
         if source.is_float:
-            return f"pl::to_{to.name}({text})", ATOM
+            return self._code(x) or (f"pl::to_{to.name}({text})", ATOM)
         if x.saturate and to.bits < 64:
             return f"pl::sat_{to.name}({text})", ATOM
         least, most = full(to)
@@ -282,6 +286,46 @@ class Expressions:
         if source is I32 and x.dtype is I32:
             return self._expr(x.arg)
         return f"{held}({text})", ATOM
+
+    def _code(self, x: Convert) -> Text | None:
+        """What is rounded to the nearest integer, perhaps moved by a number, and becomes an integer of at most 16 bits."""
+        value, zero = self._value(x.arg), 0
+        if x.to.bits > 16 or value.dtype is not F32:
+            return None
+        if isinstance(value, Op) and value.fn == "+":
+            for a, b in (value.args, value.args[::-1]):
+                if isinstance(a, Const) and abs(a.value) <= 65536 and float(a.value).is_integer():
+                    value, zero = self._value(b), int(a.value)
+                    break
+        if not isinstance(value, Op) or value.fn != "round":
+            return None
+        return f"pl::code_{x.to.name}<{zero}>({self._for_code(value.args[0], (1 << x.to.bits) + abs(zero))})", ATOM
+
+    def _for_code(self, x: Expr, most: int) -> str:
+        """A value of which a code is made: the digits of a quotient matter only where they decide which."""
+        x = self._value(x)
+        if not isinstance(x, Op) or x.dtype is not F32 or not (x.fn == "exact_div" or (x.fn == "/" and self.kernel.exact)):
+            return self.text(x)
+        dividend, divisor = x.args
+        if isinstance(divisor, Const) and self._is_half(dividend) and (inverse := _code_inverse(float(divisor.value), most)) is not None:
+            factor, rest = (Const(f, F32) for f in inverse)
+            if rest.value == 0:
+                return self._infix(Op("*", (dividend, factor), F32))[0]
+            return self._call("pl::times", (dividend, factor, rest))[0]
+        return self._call("pl::div_for_code", x.args)[0]
+
+    def _is_half(self, x: Expr, depth: int = 6) -> bool:
+        """Whether a float is a number of f16: one that was rounded to it, or the largest or least of such."""
+        x = self._value(x)
+        if isinstance(x, Const):
+            return float(np.float16(x.value)) == x.value
+        if isinstance(x, Op):
+            return depth > 0 and x.fn in ("min", "max", "fmin", "fmax", "abs", "neg") and all(self._is_half(a, depth - 1) for a in x.args)
+        return (isinstance(x, Convert) and x.to is F16) or (isinstance(x, Load) and x.memory is F16)
+
+    def _value(self, x: Expr) -> Expr:
+        """What a name stands for, if that never changes."""
+        return self.kinds.lets.get(x.name, x) if isinstance(x, Ref) else x
 
     def stored(self, value: Expr, memory: DType) -> str:
         """A value as it is assigned to an element of `memory`."""
@@ -307,6 +351,25 @@ def _exact_inverse(x: Expr) -> Const | None:
         return None
     inverse = float(np.float32(1 / x.value))
     return Const(inverse, F32) if abs(Fraction(inverse) * Fraction(x.value) - 1) <= Fraction(1, 1 << 25) else None
+
+
+@cache
+def _code_inverse(divisor: float, most: int) -> tuple[float, float] | None:
+    """A factor, and what it lacks, or 0, that make the same integers, if they are no larger than `most`, of all numbers of f16 as the division does, each
+    rounded to f32 first: found out by trying."""
+    if divisor == 0 or not np.isfinite(divisor):
+        return None
+    with np.errstate(all="ignore"):
+        every = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+        want = np.clip(np.rint(every / np.float32(divisor)), -most, most)
+        near = np.float32(1 / divisor)
+        below = near if abs(float(near) * divisor) <= 1 else np.nextafter(near, np.float32(0))
+        for factor, rest in ((near, np.float32(0)), (below, np.float32(1 / divisor - float(below)))):
+            # As a fused step rounds, once; products of f16 and f32 are numbers of f64.
+            made = every * factor if rest == 0 else (every.astype(np.float64) * float(factor) + every * rest).astype(np.float32)
+            if np.array_equal(np.clip(np.rint(made), -most, most), want, equal_nan=True):
+                return float(factor), float(rest)
+    return None
 
 
 def _negated(x: Expr) -> Expr | None:

@@ -22,6 +22,8 @@ from pipelink_ir.backends.loops.form import (
     Own,
     Panel,
     StoreFragment,
+    StripLine,
+    StripMultiply,
     Trade,
 )
 from pipelink_ir.backends.loops.tidy import exprs, refs
@@ -32,7 +34,7 @@ FRAGMENTS, STREAM, ATTEND = "PIPELINK_FRAGMENTS", "PIPELINK_STREAM", "PIPELINK_A
 
 Streamed = Contract | Attend
 """Statements whose factors are brought by threads that do nothing else."""
-Statement = Own | Fragment | Multiply | StoreFragment | CopyAsync | Commit | Await | Trade
+Statement = Own | Fragment | Multiply | StoreFragment | CopyAsync | Commit | Await | Trade | StripLine | StripMultiply
 
 
 def has_fragments(body: Block) -> bool:
@@ -56,6 +58,14 @@ def fragment_line(s: Statement, e: Expressions, fragments: dict[str, str]) -> st
         return f"{fragments[s.fragment]}.store<{s.pitch}>({e.address(s.part)}, {e.places[s.buffer].name});"
     if isinstance(s, Trade):
         return f"pl::trade({e.places[s.target].name}, {e.places[s.source].name});"
+    if isinstance(s, StripLine):
+        source = f"&{e.place(s.buffer, s.strip.left).name}[{e.address(s.index)}]"
+        return f"pl::strip_line<{s.strip.bytes}>(&{e.places[s.words].name}[{s.at}], {source}, {e.data(s.inside)});"
+    if isinstance(s, StripMultiply):
+        r = s.strip
+        words = ", ".join((*map(memory_type, (r.left, r.right, r.sum)), str(r.parts), str(r.columns // 8), str(r.steps)))
+        weights = f"&{e.places[s.weights].name}[{e.address(s.index)}]"
+        return f"pl::strip_multiply<{words}>({e.places[s.sums].name}, {e.places[s.words].name}, {weights});"
     if isinstance(s, CopyAsync):
         to, source = e.place(s.buffer, s.memory).name, e.place(s.origin, s.memory).name
         return f"pl::copy_async(&{to}[{e.address(s.index)}], &{source}[{e.address(s.source)}], {e.data(s.inside)});"

@@ -96,6 +96,8 @@ class _Checker:
             self.contract(s, level)
         elif isinstance(s, form.Trade):
             self.need({s.target, s.source} <= self.own and self.memory[s.target].bytes <= 2, f"%{s.source} cannot be traded to %{s.target}")
+        elif isinstance(s, form.StripLine | form.StripMultiply):
+            self.strip(s)
         elif isinstance(s, form.Own):
             check_own(self.kernel, self.memory, self.shared, s, self.need)
         elif isinstance(s, form.Fragment | form.Multiply | form.StoreFragment | form.CopyAsync):
@@ -104,6 +106,17 @@ class _Checker:
             self.need(0 <= s.site < len(self.program.sites) and len(s.values) <= 4, f"there is no site {s.site}")
         elif not isinstance(s, form.Barrier | form.Commit | form.Await):
             assert_never(s)
+
+    def strip(self, s: form.StripLine | form.StripMultiply) -> None:
+        """What a warp has of rows, and what it makes of it."""
+        r = s.strip
+        self.need(r.bytes % 16 == 0 and r.columns % (8 * r.group) == 0 and r.left.bytes == r.right.bytes <= 2, "there is no such strip")
+        self.need(s.words in self.own and self.memory[s.words] is I32 and s.index.dtype is I64, f"%{s.words} cannot hold words of lines")
+        if isinstance(s, form.StripLine):
+            self.need(self.memory.get(s.buffer) is r.left and s.inside.dtype is BOOL and 0 <= s.at <= r.held - r.words, f"%{s.buffer} has no such lines")
+        else:
+            self.need(s.sums in self.own and self.memory[s.sums] is r.sum, f"%{s.sums} cannot hold sums")
+            self.need(s.weights in self.shared and self.memory[s.weights] is r.right, f"%{s.weights} is no factor")
 
     def contract(self, s: form.Contract, level: int) -> None:
         """A product that streams."""
@@ -188,5 +201,6 @@ class _Checker:
 
     def op(self, x: form.Op) -> None:
         types = {a.dtype for a in x.args}
-        self.need(x.fn in form.PRIMITIVES | form.SHORT | form.STEPS | set(form.EXACT.values()) and len(types) == 1, f"'{x.fn}' of {', '.join(map(str, sorted(t.name for t in types)))}")
+        known = form.PRIMITIVES | form.SHORT | form.STEPS | set(form.EXACT.values())
+        self.need(x.fn in known and len(types) == 1, f"'{x.fn}' of {', '.join(map(str, sorted(t.name for t in types)))}")
         self.need(x.dtype is (BOOL if x.fn in _TO_BOOL else x.args[0].dtype), f"'{x.fn}' gives {x.dtype}")

@@ -45,6 +45,15 @@ from pipelink_ir.backends.loops.form_own import AcrossRow as AcrossRow
 from pipelink_ir.backends.loops.form_own import Dot as Dot
 from pipelink_ir.backends.loops.form_own import Online as Online
 from pipelink_ir.backends.loops.form_own import Own as Own
+from pipelink_ir.backends.loops.form_strip import Strip as Strip
+from pipelink_ir.backends.loops.form_strip import StripLine as StripLine
+from pipelink_ir.backends.loops.form_strip import StripMultiply as StripMultiply
+from pipelink_ir.backends.loops.form_words import BYTES as BYTES
+from pipelink_ir.backends.loops.form_words import DIGITS as DIGITS
+from pipelink_ir.backends.loops.form_words import DOTS as DOTS
+from pipelink_ir.backends.loops.form_words import FOUR as FOUR
+from pipelink_ir.backends.loops.form_words import MAGIC as MAGIC
+from pipelink_ir.backends.loops.form_words import Words as Words
 from pipelink_ir.ir.dtypes import BOOL, I64, DType
 from pipelink_ir.ir.source import Span
 
@@ -463,7 +472,7 @@ class Contract:
 
 
 Stmt = Union[Own, Contract, Let, Var, Assign, Store, Move, For, If, Alloc, Fail, Barrier, Combine, Fragment, Multiply, StoreFragment, CopyAsync, Commit, Await,
-             Trade, Signal, AwaitCount]
+             Trade, Signal, AwaitCount, StripLine, StripMultiply, Words]
 Block = tuple[Stmt, ...]
 
 # ---------------------------------------------------------------------------------------------------------------- kernels, programs

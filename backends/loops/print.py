@@ -76,7 +76,7 @@ def _stmt(s: form.Stmt, level: int) -> Iterator[str]:
 
 
 def _fragments(s: form.Fragment | form.Own | form.Multiply | form.Trade | form.Contract | form.StoreFragment | form.CopyAsync | form.Await
-               | form.Commit) -> str:
+               | form.Commit | form.StripLine | form.StripMultiply) -> str:
     """Statements about matrix fragments and copies under way."""
     if isinstance(s, form.Fragment):
         t = s.tiles
@@ -85,6 +85,12 @@ def _fragments(s: form.Fragment | form.Own | form.Multiply | form.Trade | form.C
         return s.text(expr_text)
     if isinstance(s, form.Multiply):
         return f"{s.fragment} += {_factor(s.left)} * {_factor(s.right)} over {s.depth} terms"
+    if isinstance(s, form.StripLine):
+        return f"line %{s.words}[{s.at}..] = %{s.buffer}[{expr_text(s.index)}..] if {expr_text(s.inside)}, {s.strip.bytes} bytes for 4 lanes"
+    if isinstance(s, form.StripMultiply):
+        how = s.strip
+        return (f"strip %{s.sums} = %{s.words} * %{s.weights}[{expr_text(s.index)}..], {16 * how.parts}x{how.columns} of {how.left} * {how.right}, "
+                f"{how.lines} lines of {how.bytes} bytes, {2 * how.group} columns side by side")
     if isinstance(s, form.Trade):
         return f"%{s.target} = trade %{s.source}"
     if isinstance(s, form.Contract):

@@ -29,6 +29,7 @@ from pipelink_ir.passes.scheduling.rows import ShortRows, Span, alone, blocks_of
 from pipelink_ir.passes.scheduling.shape import Shape
 from pipelink_ir.passes.scheduling.steps import distributed
 from pipelink_ir.passes.scheduling.streams import Streamed, Turning, streamed_of
+from pipelink_ir.passes.scheduling.strips import Strips, strips_of
 from pipelink_ir.passes.scheduling.tensor_cores import TensorCores, tensor_cores_of
 from pipelink_ir.passes.scheduling.tiles import Tiled
 from pipelink_ir.passes.scheduling.together import elements, work_of
@@ -44,7 +45,7 @@ MOST = 64
 """Kernels that one launch computes."""
 
 Job = tuple[Tensor, Piece]
-Way = Tiled | Attention | Streamed | Turning | TensorCores | Product | Turn | Window | Shape | ShortRows | LongRows | Group
+Way = Tiled | Attention | Strips | Streamed | Turning | TensorCores | Product | Turn | Window | Shape | ShortRows | LongRows | Group
 """What was decided of a kernel; a `Group` is a recurrence, which runs in order."""
 
 
@@ -80,6 +81,10 @@ def _tile(s: Site) -> Way | None:
     return s.tiled
 
 
+def _strips(s: Site) -> Way | None:
+    return strips_of(s.op, s.local, s.tensor, s.piece, s.chosen, s.arch)
+
+
 def _stream(s: Site) -> Way | None:
     return streamed_of(s.op, s.local, s.tensor, s.piece, s.chosen, s.arch)
 
@@ -111,6 +116,7 @@ def _grid(s: Site) -> Way | None:
 KINDS: tuple[Kind, ...] = (
     Kind("tile", _tile),
     Kind("attention", _attention),
+    Kind("strips", _strips),
     Kind("wgmma", _stream),
     Kind("mma", _mma),
     Kind("product", _product),

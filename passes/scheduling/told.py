@@ -19,6 +19,7 @@ from pipelink_ir.passes.scheduling.kernels import KernelPlan, kernels_of
 from pipelink_ir.passes.scheduling.libraries import told
 from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.streams import Streamed
+from pipelink_ir.passes.scheduling.strips import Strips
 from pipelink_ir.passes.scheduling.tensor_cores import BYTES, EIGHTHS, HALVES, TensorCores, why_not
 
 Said = tuple[str, str]
@@ -84,6 +85,8 @@ def _kernels(op: Operator, arch: Arch) -> Iterator[Said]:
             held = "tf32" if k.way.dtypes[0] is F32 else k.way.dtypes[0].name
             yield "other", (f"'%{k.jobs[0][0].name}' is a product on tensor cores, wgmma of {held}, its factors streamed by the copy engine"
                             f"{_made(k.way)}; where memory or sizes are not fit for that, {k.way.otherwise.instruction}")
+        elif isinstance(k.way, Strips):
+            yield "other", f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.left}, in strips of rows that stay in registers"
         elif isinstance(k.way, TensorCores) and k.way.unless is None:
             yield "other", f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.factors}{_better(arch, k.way)}"
         elif isinstance(k.way, Product):

@@ -235,6 +235,61 @@ template <typename A, typename B, typename S, int WARPS_M, int WARPS_N, int M, i
   }
 };
 
+// ------------------------------------------------------------------------------------------------------------------ strips
+
+// BYTES side by side as words, wherever they begin.
+template <int BYTES> PL_DEVICE void bytes_at(int* words, const u8* at) {
+  if (reinterpret_cast<u64>(at) % BYTES == 0) {
+    const Many<int, BYTES / 4> all = many_at<BYTES / 4>(reinterpret_cast<const int*>(at));
+    PL_UNROLL
+    for (int k = 0; k < BYTES / 4; k++) words[k] = all.at[k];
+    return;
+  }
+  PL_UNROLL
+  for (int k = 0; k < BYTES / 4; k++) {
+    words[k] = int(u32(at[4 * k]) | u32(at[4 * k + 1]) << 8 | u32(at[4 * k + 2]) << 16 | u32(at[4 * k + 3]) << 24);
+  }
+}
+// The part that a lane has of a line of BYTES, of which it knows the beginning: 16 of each 64, 8 of 32 that are left, 4 of 16 that are left.
+template <int BYTES, typename T> PL_DEVICE void strip_line(int* words, const T* line, bool inside) {
+  constexpr int WHOLE = BYTES / 64, WORDS = 4 * WHOLE + (BYTES % 64 + 16) / 32 * 2;
+  PL_UNROLL
+  for (int k = 0; k < WORDS; k++) words[k] = 0;
+  if (!inside) return;
+  const u8* const at = reinterpret_cast<const u8*>(line);
+  const int quarter = thread() % 4;
+  PL_UNROLL
+  for (int c = 0; c < WHOLE; c++) bytes_at<16>(words + 4 * c, at + 64 * c + 16 * quarter);
+  if (BYTES % 64 >= 32) bytes_at<8>(words + 4 * WHOLE, at + 64 * WHOLE + 8 * quarter);
+  if (BYTES % 32 != 0) bytes_at<4>(words + WORDS - 2, at + BYTES - 16 + 4 * quarter);
+}
+// Sums of M x N tiles of 16 x 8. The words of a lane are those of the upper and the lower row of each 16, two for each step; those of the other factor lie in
+// shared memory as the lanes want them, those of two steps together if there is an even number of them.
+template <typename A, typename B, typename S, int M, int N, int STEPS> PL_DEVICE void strip_multiply(S* sums, const int* words, const B* factor) {
+  constexpr int PAIR = STEPS % 2 == 0 ? 2 : 1;
+  const int* const weights = reinterpret_cast<const int*>(factor) + thread() % 32 * (2 * PAIR);
+  PL_UNROLL
+  for (int i = 0; i < 4 * M * N; i++) sums[i] = S(0);
+  PL_UNROLL
+  for (int j = 0; j < N; j++) {
+    PL_UNROLL
+    for (int k = 0; k < STEPS / PAIR; k++) {
+      const Many<int, 2 * PAIR> all = many_at<2 * PAIR>(weights + (j * (STEPS / PAIR) + k) * (64 * PAIR));
+      PL_UNROLL
+      for (int p = 0; p < PAIR; p++) {
+        const u32 b[2] = {u32(all.at[2 * p]), u32(all.at[2 * p + 1])};
+        PL_UNROLL
+        for (int i = 0; i < M; i++) {
+          const int* const upper = words + (2 * i * STEPS + k * PAIR + p) * 2;
+          const int* const lower = upper + 2 * STEPS;
+          const u32 a[4] = {u32(upper[0]), u32(lower[0]), u32(upper[1]), u32(lower[1])};
+          mma(A(), B(), &sums[(i * N + j) * 4], a, b);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace pipelink
 
 #endif

@@ -230,6 +230,42 @@ template <typename Real> PL_DEVICE int to_u8(Real x) { return to_range<0, 255>(x
 template <typename Real> PL_DEVICE int to_i8(Real x) { return to_range<-128, 127>(x); }
 template <typename Real> PL_DEVICE int to_u16(Real x) { return to_range<0, 65535>(x); }
 template <typename Real> PL_DEVICE int to_i16(Real x) { return to_range<-32768, 32767>(x); }
+// Codes: the nearest integer, halves to the even one, then the same. `code_i8<ZERO>` adds ZERO, at most 65536, to the integer: a number of 1.5 times 2 to the 23
+// has no fraction, and what it is too large for saturates with it and without.
+template <int ZERO> PL_DEVICE float integer(float x) { return (x + 12582912.0f) + (float(ZERO) - 12582912.0f); }
+#if PIPELINK_PTX
+// One instruction each, which saturates and knows NaN.
+#define PL_CODES(name, type) \
+  PL_DEVICE int to_##name(float x) { \
+    int n; \
+    asm("cvt.rzi.sat." type ".f32 %0, %1;" : "=r"(n) : "f"(x)); \
+    return n; \
+  } \
+  template <int ZERO> PL_DEVICE int code_##name(float x) { \
+    int n; \
+    if (ZERO != 0) return to_##name(integer<ZERO>(x)); \
+    asm("cvt.rni.sat." type ".f32 %0, %1;" : "=r"(n) : "f"(x)); \
+    return n; \
+  }
+PL_CODES(u8, "u8")
+PL_CODES(i8, "s8")
+PL_CODES(u16, "u16")
+PL_CODES(i16, "s16")
+#else
+template <int ZERO> PL_DEVICE int code_u8(float x) { return to_u8(integer<ZERO>(x)); }
+template <int ZERO> PL_DEVICE int code_i8(float x) { return to_i8(integer<ZERO>(x)); }
+template <int ZERO> PL_DEVICE int code_u16(float x) { return to_u16(integer<ZERO>(x)); }
+template <int ZERO> PL_DEVICE int code_i16(float x) { return to_i16(integer<ZERO>(x)); }
+#endif
+
+// An integer of less than 2 to the 22, in size, as a float: the last digits of a float that has it there, which takes two quick instructions instead of a slow one.
+PL_DEVICE float small_float(int i) {
+#if PIPELINK_PTX
+  return __int_as_float(0x4b400000 + i) - 12582912.0f;
+#else
+  return float(i);
+#endif
+}
 
 template <int LOW, int HIGH, typename Int> PL_DEVICE int sat_range(Int x) { return int(x < LOW ? LOW : x > HIGH ? HIGH : x); }
 template <typename Int> PL_DEVICE int sat_u8(Int x) { return sat_range<0, 255>(x); }
@@ -558,6 +594,14 @@ PL_DEVICE float exact_div(float a, float b) {
 #endif
 }
 PL_DEVICE double exact_div(double a, double b) { return a / b; }
+PL_DEVICE float times(float x, float factor, float rest) { return fma(x, factor, x * rest); }
+// The same quotient, where all that is asked of it is a code of at most 16 bits: the reciprocal of b, which is one for many, and two steps (`quotient`).
+PL_DEVICE float div_for_code(float a, float b) {
+  const float size = PL_MATH(fabsf)(b);
+  if (!(size >= 8.2718061255302767e-25f && size <= 1.152921504606847e18f)) return exact_div(a, b);  // 2 to the -80 and to the 60
+  const float inverse = exact_div(1.0f, b), near = a * inverse, right = fma(-fma(near, b, -a), inverse, near);
+  return right == right ? right : near;
+}
 PL_DEVICE float exact_sqrt(float x) {
 #if PIPELINK_PTX
   return __fsqrt_rn(x);

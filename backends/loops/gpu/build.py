@@ -27,6 +27,7 @@ from pipelink_ir.backends.loops.gpu.rows import block_body
 from pipelink_ir.backends.loops.gpu.short import shortened
 from pipelink_ir.backends.loops.gpu.short_rows import short_rows_body
 from pipelink_ir.backends.loops.gpu.stream import stream_body
+from pipelink_ir.backends.loops.gpu.strips import strips_body
 from pipelink_ir.backends.loops.gpu.tile import tile_body
 from pipelink_ir.backends.loops.gpu.turn import turn_body
 from pipelink_ir.backends.loops.gpu.turned import copied_body, turned_body
@@ -48,6 +49,7 @@ from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.rows import ShortRows, Span
 from pipelink_ir.passes.scheduling.shape import Shape
 from pipelink_ir.passes.scheduling.streams import Streamed, Turning
+from pipelink_ir.passes.scheduling.strips import Strips
 from pipelink_ir.passes.scheduling.tensor_cores import TensorCores
 from pipelink_ir.passes.scheduling.tiles import Tiled
 from pipelink_ir.passes.scheduling.turns import Turn
@@ -84,6 +86,11 @@ def _beyond(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 def _wgmma(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     assert isinstance(k.way, Streamed)
     return stream_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
+
+
+def _strips(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
+    assert isinstance(k.way, Strips)
+    return strips_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
 
 
 def _turned(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
@@ -142,7 +149,7 @@ def _scan(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 
 BODIES: dict[str, Callable[[TypedOperator, Plan, Sites, KernelPlan], Body]] = {
     "attention": _attention, "beyond": _beyond,
-    "wgmma": _wgmma, "turned": _turned, "copied": _copied, "mma": _mma, "product": _product, "turn": _turn,
+    "strips": _strips, "wgmma": _wgmma, "turned": _turned, "copied": _copied, "mma": _mma, "product": _product, "turn": _turn,
     "window": _window, "tile": _tile, "block": _nest, "short": _short, "begin": _long, "long": _long, "grid": _grid, "scan": _scan}
 """What writes each kind of kernel; `passes/scheduling/kernels.py` says which kind that is."""
 

@@ -76,41 +76,7 @@ class Tiled(Nest):
         reads = reads_of(self.lo.op, self.lo.plan.local, Reduce("sum", self.x.ranges, None, factor, span=self.x.span), self.product.plain)
         return bool(reads) and any(n.startswith("#") for n in last_of(reads[0]).names)
 
-    def axis_name(self, name: str) -> str:
-        """One name for an index of the reduction or an axis of the result, whatever it is called."""
-        return f"axis {self.product.plain[name]}" if name in self.product.plain else name
-
-    def axis_names(self, x: Expr) -> frozenset[str]:
-        """The names in an index."""
-        return frozenset(map(self.axis_name, names(x)))
-
-    def result(self, r: Atom, c: Atom, dot: Callable[[], Atom]) -> None:
-        """Stores what is made of the sum of row `r` and column `c`."""
-        lo, e, x = self.lo, self.e, self.x
-        at = {**self.fixed, **dict(zip(self.row_axes, unravel(lo, self.down.ranges, r), strict=True)),
-              **dict(zip(self.column_axes, unravel(lo, self.across.ranges, c), strict=True))}
-        key = ("reduce", id(x), tuple((n, key_of(at[k])) for n, k in sorted(self.product.plain.items())))
-        e.remember(key, finish(lo, x, self.kind, dot(), i64(0), TRUE))
-        self.element([at[k] for k in range(len(self.axes))])
-
-
-class _Product(Tiled):
-    """The loops of one kernel."""
-
-    def __init__(self, lo: Lowering, jobs: list[Job], product: Product) -> None:
-        super().__init__(lo, jobs, product)
-        self.cut, self.dtype = product.cut, self.kind.dtype
-        self.quad = CHUNK // self.dtype.bytes
-        """Elements that are moved at once."""
-        cut = self.cut
-        self.row_axes, self.down = self._as_one(product.rows)
-        self.column_axes, self.across = self._as_one(product.columns)
-        tiling = Tiling(cut.depth, cut.stages, cut.threads)
-        self.left = Factor(self, product.left, self.dtype, self.row_axes, self.down, cut.rows, tiling)
-        self.right = Factor(self, product.right, self.dtype, self.column_axes, self.across, cut.columns, tiling)
-        self.spots = [(i, j) for i in range(cut.side[0]) for j in range(cut.side[1])]
-
-    def _as_one(self, axes: tuple[int, ...]) -> tuple[tuple[int, ...], Flat]:
+    def as_one(self, axes: tuple[int, ...]) -> tuple[tuple[int, ...], Flat]:
         """Axes with those left out that no index tells from the one behind them: everything is read and stored as if both were one."""
         kept: list[int] = []
         sizes: dict[int, Atom] = {}
@@ -142,6 +108,40 @@ class _Product(Tiled):
         ends = (first.hi, second.hi)
         return all(known(a.lo) == 0 for a in (first, second)) and all(
             known(shape[at + n][0]) == 0 and shape[at + n][1] == ends[n] and words[n] in ("", "inside") for shape, at, words in shapes for n in range(2))
+
+    def axis_name(self, name: str) -> str:
+        """One name for an index of the reduction or an axis of the result, whatever it is called."""
+        return f"axis {self.product.plain[name]}" if name in self.product.plain else name
+
+    def axis_names(self, x: Expr) -> frozenset[str]:
+        """The names in an index."""
+        return frozenset(map(self.axis_name, names(x)))
+
+    def result(self, r: Atom, c: Atom, dot: Callable[[], Atom]) -> None:
+        """Stores what is made of the sum of row `r` and column `c`."""
+        lo, e, x = self.lo, self.e, self.x
+        at = {**self.fixed, **dict(zip(self.row_axes, unravel(lo, self.down.ranges, r), strict=True)),
+              **dict(zip(self.column_axes, unravel(lo, self.across.ranges, c), strict=True))}
+        key = ("reduce", id(x), tuple((n, key_of(at[k])) for n, k in sorted(self.product.plain.items())))
+        e.remember(key, finish(lo, x, self.kind, dot(), i64(0), TRUE))
+        self.element([at[k] for k in range(len(self.axes))])
+
+
+class _Product(Tiled):
+    """The loops of one kernel."""
+
+    def __init__(self, lo: Lowering, jobs: list[Job], product: Product) -> None:
+        super().__init__(lo, jobs, product)
+        self.cut, self.dtype = product.cut, self.kind.dtype
+        self.quad = CHUNK // self.dtype.bytes
+        """Elements that are moved at once."""
+        cut = self.cut
+        self.row_axes, self.down = self.as_one(product.rows)
+        self.column_axes, self.across = self.as_one(product.columns)
+        tiling = Tiling(cut.depth, cut.stages, cut.threads)
+        self.left = Factor(self, product.left, self.dtype, self.row_axes, self.down, cut.rows, tiling)
+        self.right = Factor(self, product.right, self.dtype, self.column_axes, self.across, cut.columns, tiling)
+        self.spots = [(i, j) for i in range(cut.side[0]) for j in range(cut.side[1])]
 
     def write(self) -> None:
         """Writes the kernel."""

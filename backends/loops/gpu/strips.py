@@ -1,0 +1,230 @@
+"""Products of many rows with few terms and few columns, in strips of 16 rows that a warp computes (`passes/scheduling/strips.py`).
+
+    block for turn in … {
+      thread: the right factor to shared memory, as the lanes of a warp want it     barrier
+      each t {
+        line: the lines of the first strip of this warp, to registers
+        for strip in 0..TURNS {
+          unroll for some columns { strip: their sums;   each lane makes neighbouring elements of the result of its sums, and stores them together }
+          line: the lines of the next one, before what is made of the sums of the last columns
+        }
+      }
+    }
+
+Lanes have their lines straight from memory, each 16 bytes, and their elements of the result lie side by side: no row passes through shared memory. Which terms
+meet in a lane does not matter, and the columns are dealt out as the result wants them: the right factor is laid out to suit both (`form_strip.py`).
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.borders import inside as within
+from pipelink_ir.backends.loops.emit import TRUE, Atom, i64, key_of
+from pipelink_ir.backends.loops.fold import must
+from pipelink_ir.backends.loops.gpu.flat import unravel
+from pipelink_ir.backends.loops.gpu.product import Tiled
+from pipelink_ir.backends.loops.gpu.stream import aligned
+from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
+from pipelink_ir.backends.loops.nests import Job
+from pipelink_ir.backends.loops.reads import address, extent, low
+from pipelink_ir.backends.loops.reduce import finish
+from pipelink_ir.ir.dtypes import F64, I32
+from pipelink_ir.ir.nodes import Read
+from pipelink_ir.ir.typed import TypedOperator
+from pipelink_ir.passes.scheduling.costs import Plan
+from pipelink_ir.passes.scheduling.strips import Strips
+from pipelink_ir.passes.scheduling.tensor_cores import plain_read
+
+WARPS = 8
+TURNS = 4
+"""Strips of a warp, one after the other."""
+
+
+def strips_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Strips, chosen: Mapping[str, int] | None = None) -> tuple[Lowering, int]:
+    """The kernel, still open, and the number of threads that it needs."""
+    lo = Lowering(op, plan, sites, frozenset((job[0].name,)), chosen)
+    _Strips(lo, [job], way).write()
+    return lo, 32 * WARPS
+
+
+class _Strips(Tiled):
+    """The loops of one kernel."""
+
+    def __init__(self, lo: Lowering, jobs: list[Job], way: Strips) -> None:
+        super().__init__(lo, jobs, way.product)
+        self.way = way
+        self.strip = form.Strip(way.left, way.right, self.kind.dtype, way.parts, way.columns, way.group, way.lines, way.bytes)
+        self.row_axes, self.down = self.as_one(way.product.rows)
+        read = plain_read(way.product.left)
+        assert read is not None
+        self.read: Read = read
+        self.size = way.bytes // way.left.bytes
+        """Terms of a line."""
+        self.n = int(self.across.total.value)  # type: ignore[union-attr]
+
+    def write(self) -> None:
+        """Writes the kernel."""
+        e = self.e
+        rows = 16 * self.way.parts * WARPS * TURNS
+        with e.loop("turn", i64(0), self._tiles(self.down, rows), kind="block") as p:
+            self.fixed = dict(self.merged)
+            self._readable(lambda: self._turn(e.op("*", p, i64(rows))))
+
+    def _turn(self, first: Atom) -> None:
+        e, strip = self.e, self.strip
+        self.weights = e.memory("weights")
+        e.raw(form.Alloc(self.weights, strip.right, i64(strip.shared(self.n) // strip.right.bytes), True))
+        self._stage()
+        e.raw(form.Barrier())
+        each = 16 * self.way.parts
+        with self.team.each("t", 32 * WARPS) as t:
+            lane = e.op("rest", t, i64(32))
+            self.lane_row, self.quarter = e.op("quot", lane, i64(4)), e.op("rest", lane, i64(4))
+            mine = e.op("+", first, e.op("*", e.op("quot", t, i64(32)), i64(each)))
+            self.words, self.sums = e.memory("words"), e.memory("sums")
+            e.raw(form.Alloc(self.words, I32, i64(strip.held)))
+            e.raw(form.Alloc(self.sums, strip.sum, i64(strip.sums)))
+            self._lines(mine)
+            with e.loop("strip", i64(0), i64(TURNS), nonempty=True) as s:
+                row = e.op("+", mine, e.op("*", s, i64(each * WARPS)))
+                blocks = self.n // strip.columns
+                for block in range(blocks):
+                    at = i64(block * strip.columns * strip.steps * 32 // strip.right.bytes)
+                    e.raw(form.StripMultiply(self.sums, self.words, self.weights, at, strip))
+                    if block == blocks - 1:
+                        self._lines(e.op("+", row, i64(each * WARPS)))
+                    self._results(row, i64(block * strip.columns))
+
+    # --------------------------------------------------------------------------------------------------------------- factors
+
+    def _stage(self) -> None:
+        """The right factor to shared memory, element by element: as it lies in memory, so that neighbouring threads read neighbours."""
+        e, strip = self.e, self.strip
+        if strip.bytes % 32:
+            with self.team.loop("z", i64(0), i64(strip.shared(self.n) // strip.right.bytes), nonempty=True) as z:
+                e.raw(form.Store(self.weights, z, must(0, strip.right.compute), strip.right))
+            e.raw(form.Barrier())
+        along = self.along_terms(self.product.right)
+        # Terms of a line by 64 bytes, then what is left.
+        begin = 0
+        for wide in (64, 32, 16):
+            count = strip.bytes // 64 * 64 if wide == 64 else wide if (strip.bytes - begin) // wide else 0
+            if not count:
+                continue
+            terms = count // strip.right.bytes
+            total = terms * strip.lines
+            with self.team.loop("w", i64(0), i64(total * self.n), nonempty=True) as w:
+                inner = i64(total if along else self.n)
+                fast, slow = e.op("rest", w, inner), e.op("quot", w, inner)
+                term, column = (fast, slow) if along else (slow, fast)
+                line, k = (e.op("quot", term, i64(terms)), e.op("rest", term, i64(terms))) if strip.lines > 1 else (i64(0), term)
+                place = self._place(line, e.op("*", k, i64(strip.right.bytes)), begin, wide, column)
+                number = e.op("+", e.op("*", line, i64(self.size)), e.op("+", k, i64(begin // strip.right.bytes)))
+                env = {n: self._column(column) for n, axis in self.product.plain.items() if axis in self.product.columns}
+                env |= {name: i for (name, _, _), i in zip(self.depth.ranges, unravel(self.lo, self.depth.ranges, number), strict=True)}
+                value = e.convert(self.lo.value(self.product.right, Env(env)), strip.right.compute)
+                e.raw(form.Store(self.weights, place, value, strip.right))
+            begin += count
+        assert begin == strip.bytes, "a line is whole parts"
+
+    def _column(self, column: Atom) -> Atom:
+        return self.e.op("+", self.across.ranges[-1][1], column)
+
+    def _place(self, line: Atom, byte: Atom, begin: int, wide: int, column: Atom) -> Atom:
+        """Where an element lies that is `byte` bytes behind the beginning of such parts of a line."""
+        e, strip = self.e, self.strip
+        own, inside = i64(wide // 4), e.op("rest", byte, i64(wide))
+        quarter, rest = e.op("quot", inside, own), e.op("rest", inside, own)
+        word, low_byte = e.op("quot", rest, i64(4)), e.op("rest", rest, i64(4))
+        step = e.op("+", e.op("*", line, i64(strip.words // 2)), i64(begin // 32))
+        if wide == 64:
+            step = e.op("+", step, e.op("+", e.op("*", e.op("quot", byte, i64(64)), i64(2)), e.op("quot", word, i64(2))))
+            word = e.op("rest", word, i64(2))
+        group = strip.group
+        block, at = e.op("quot", column, i64(8 * group)), e.op("rest", column, i64(8 * group))
+        four, at = e.op("quot", at, i64(2 * group)), e.op("rest", at, i64(2 * group))
+        tile = e.op("+", e.op("*", block, i64(group)), e.op("quot", at, i64(2)))
+        lane = e.op("+", e.op("*", e.op("+", e.op("*", four, i64(2)), e.op("rest", at, i64(2))), i64(4)), quarter)
+        if strip.steps % 2 == 0:
+            unit = e.op("+", e.op("*", tile, i64(strip.steps // 2)), e.op("quot", step, i64(2)))
+            words = e.op("+", e.op("*", e.op("+", e.op("*", unit, i64(32)), lane), i64(4)), e.op("+", e.op("*", e.op("rest", step, i64(2)), i64(2)), word))
+        else:
+            unit = e.op("+", e.op("*", tile, i64(strip.steps)), step)
+            words = e.op("+", e.op("*", e.op("+", e.op("*", unit, i64(32)), lane), i64(2)), word)
+        return e.op("+", e.op("*", words, i64(4 // strip.right.bytes)), e.op("quot", low_byte, i64(strip.right.bytes)))
+
+    def _lines(self, row: Atom) -> None:
+        """Each lane takes its parts of the lines of its rows. Behind the last row the last one is read again."""
+        lo, e, strip = self.lo, self.e, self.strip
+        t = lo.op.tensors[self.read.tensor]
+        words = self.read.access or ("",) * len(self.read.indices)
+        borders = [k for k, word in enumerate(words) if word == "border"]
+        last = e.op("-", self.down.total, i64(1))
+        for part in range(2 * strip.parts):
+            r = e.op("min", e.op("+", row, e.op("+", self.lane_row, i64(8 * part))), last)
+            at = {**self.fixed, **dict(zip(self.row_axes, unravel(lo, self.down.ranges, r), strict=True))}
+            env = {n: at[axis] for n, axis in self.product.plain.items() if axis in at}
+            for line in range(strip.lines):
+                terms = unravel(lo, self.depth.ranges, i64(line * self.size))
+                index = Env({**env, **{name: i for (name, _, _), i in zip(self.depth.ranges, terms, strict=True)}})
+                place = tuple(lo.index(i, index) for i in self.read.indices)
+                inside = e.all_of([within(e, e.op("-", place[k], low(lo, t, k)), extent(lo, t, k)) for k in borders])
+                source = address(lo, t, place)
+                if borders:
+                    source = e.choose(inside, source, i64(0))
+                e.raw(form.StripLine(self.words, (part * strip.lines + line) * strip.words, lo.buffer(t), source, inside, strip))
+
+    # --------------------------------------------------------------------------------------------------------------- results
+
+    def _results(self, row: Atom, block: Atom) -> None:
+        """What is made of the sums of a lane."""
+        e, strip, t = self.e, self.strip, self.jobs[0][0]
+        count = 2 * strip.group
+        wide = self._together(count)
+        for part in range(strip.parts):
+            for half in range(2):
+                r = e.op("+", row, e.op("+", self.lane_row, i64(16 * part + 8 * half)))
+                with e.when(e.op("<", r, self.down.total)):
+                    for q in range(strip.columns // 8 // strip.group):
+                        first = e.op("+", e.op("+", block, i64(8 * strip.group * q)), e.op("*", self.quarter, i64(count)))
+                        made = e.memory("made")
+                        e.raw(form.Alloc(made, t.dtype, i64(count)))
+                        for k in range(count):
+                            number = (part * strip.columns // 8 + q * strip.group + k // 2) * 4 + 2 * half + k % 2
+                            self._element(made, k, number, r, e.op("+", first, i64(k)))
+                        self._store(made, r, first, count, wide)
+
+    def _together(self, count: int) -> Atom:
+        """Whether neighbours may be stored together."""
+        t, _ = self.jobs[0]
+        nbytes = count * t.dtype.bytes
+        assert self.n % count == 0
+        return TRUE if nbytes == t.dtype.bytes else aligned(self.lo, t.name, nbytes)
+
+    def _element(self, made: str, k: int, number: int, r: Atom, c: Atom) -> None:
+        lo, e, (t, piece) = self.lo, self.e, self.jobs[0]
+        at = self._at(r, c)
+        dot = e.bind("dot", form.Load(self.sums, i64(number), self.strip.sum, self.strip.sum))
+        key = ("reduce", id(self.x), tuple((n, key_of(at[axis])) for n, axis in sorted(self.product.plain.items())))
+        e.remember(key, finish(lo, self.x, self.kind, dot, i64(0), TRUE))
+        value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))
+        if value.dtype is not t.dtype.compute and not (value.dtype is F64 and t.dtype.is_float):
+            value = e.convert(value, t.dtype.compute)
+        e.raw(form.Store(made, i64(k), value, t.dtype))
+
+    def _at(self, r: Atom, c: Atom) -> tuple[Atom, ...]:
+        lo = self.lo
+        at = {**self.fixed, **dict(zip(self.row_axes, unravel(lo, self.down.ranges, r), strict=True)),
+              **dict(zip(self.product.columns, unravel(lo, self.across.ranges, c), strict=True))}
+        return tuple(at[k] for k in range(len(self.axes)))
+
+    def _store(self, made: str, r: Atom, c: Atom, count: int, wide: Atom) -> None:
+        lo, e, (t, _) = self.lo, self.e, self.jobs[0]
+        with e.when(wide):
+            e.raw(form.Move(lo.buffer(t), address(lo, t, self._at(r, c)), made, i64(0), count))
+        if isinstance(wide, form.Const):
+            return
+        with e.when(e.op("not", wide)):
+            for k in range(count):
+                e.raw(form.Move(lo.buffer(t), address(lo, t, self._at(r, e.op("+", c, i64(k)))), made, i64(k), 1))
