@@ -37,6 +37,7 @@ from pipelink_ir.ir.nodes import (
     Reduce,
     TensorType,
 )
+from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import names_in, rebuild
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.infer.specialise import names_of
@@ -52,10 +53,9 @@ from pipelink_ir.passes.precision.products import (
     multiplied,
     product,
     ranges_of,
-    whole,
 )
 from pipelink_ir.passes.precision.sections import NoCode, sections_on_codes
-from pipelink_ir.passes.precision.sums import Sums, sum_of
+from pipelink_ir.passes.precision.sums import Blocks, Sums, blocks_of, sum_of
 
 HALVES = ("f16", "bf16")
 TOP = (1 << 31) - 1
@@ -92,6 +92,24 @@ class _Coded:
 
     def less_zero(self) -> Expr:
         return minus(self.code, self.zero)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A sum in one block, the index of the block, the ranges around it, and the same sum along the whole axis."""
+
+    inner: Reduce
+    block: Name
+    around: tuple[Range, ...]
+    whole: Reduce
+
+    @property
+    def spots(self) -> tuple[str, ...]:
+        return tuple(r.index for r in self.around)
+
+    def total(self, part: Expr, span: Span) -> Expr:
+        """The sum of all blocks."""
+        return Reduce("sum", self.around, None, part, span=span)
 
 
 @dataclass(slots=True)
@@ -289,21 +307,10 @@ class _Rewriter:
             return True
         return self._block(c, e) is not None and not any(self._block(other, e) is not None for other in coded)
 
-    def _block(self, c: _Coded, e: Reduce) -> Range | None:
-        """The range that runs along the blocks of a factor, if it runs along all of them."""
-        codes = self.codes[c.read.tensor]
-        if codes.scale != "block" or codes.axis is None or not isinstance(c.code, Read) or e.kind != "sum":
-            return None
-        index = c.read.indices[codes.axis]
-        if not isinstance(index, Name):
-            return None
-        found = next((r for r in ranges_of(e) if r.index == index.name), None)
-        others = [i for k, i in enumerate(c.read.indices) if k != codes.axis]
-        if found is None or any(names_in(i) & bound_by(e) and i in others and index.name in names_in(i) for i in others):
-            return None
-        if any(names_in(i) & bound_by(e) for i in others) or not whole(e, c.read, codes.axis, self.types[c.read.tensor].dims[codes.axis]):
-            return None
-        return None if any(index.name in names_in(b) for r in ranges_of(e) for b in (r.lo, r.hi) if b is not None) else found
+    def _block(self, c: _Coded, e: Reduce) -> Blocks | None:
+        """How a sum is cut along the blocks of a factor."""
+        name = c.read.tensor
+        return blocks_of(e, c.read, self.codes[name], self.types[name]) if isinstance(c.code, Read) else None
 
     def _scales(self, coded: Sequence[_Coded], block: Name | None) -> Expr:
         """What a sum of codes is multiplied by; numbers are multiplied here."""
@@ -320,26 +327,26 @@ class _Rewriter:
         assert codes.axis is not None
         return replace(c.scale, indices=tuple(block if k == codes.axis else i for k, i in enumerate(c.scale.indices)))
 
-    def _cut(self, e: Reduce, coded: Sequence[_Coded]) -> tuple[Reduce, Name, Expr] | None:
-        """A sum over one block, the index of the block and how many there are; None without blocks."""
+    def _cut(self, e: Reduce, coded: Sequence[_Coded]) -> _Cut | None:
+        """A sum over one block; None without blocks."""
         for c in coded:
-            codes, r = self.codes[c.read.tensor], self._block(c, e)
-            if r is None:
+            codes, found = self.codes[c.read.tensor], self._block(c, e)
+            if found is None:
                 continue
             assert codes.size is not None
-            b, size, k = Name(self._fresh("b")), codes.size, r.hi
+            b, size, k = Name(self._fresh("b")), codes.size, found.along.hi
             start: Expr = Apply("*", (b, IntLit(size)))
             end: Expr = Apply("+", (start, IntLit(size)))
             if not isinstance(k, IntLit) or k.value % size:
                 end = Apply("min", (end, k))
-            inner = replace(r, lo=start, hi=end)
-            return replace(e, ranges=tuple(inner if x is r else x for x in e.ranges)), b, over(k, size)
+            inner = found.inner(e, replace(found.along, lo=start, hi=end))
+            return _Cut(inner, b, (*found.outer, Range(b.name, None, over(k, size))), found.inner(e, found.along))
         return None
 
     def _mixed(self, e: Reduce, coded: Sequence[_Coded], floats: Sequence[Factor], inner: tuple[str, ...]) -> Expr:
         """A sum of products of codes with floats, added up in floats."""
         cut = self._cut(e, coded)
-        e, block, blocks = cut if cut is not None else (e, None, None)
+        e = e if cut is None else cut.inner
         ranges = tuple(rebuild(r, lambda x: self.value(x, inner)) for r in e.ranges)
         where = None if e.where is None else self.value(e.where, inner)
         done: list[Factor] = []
@@ -358,10 +365,8 @@ class _Rewriter:
         body = product([*done, *todo[1:]])
         assert body is not None
         total: Expr = replace(e, ranges=ranges, where=where, body=body)
-        scales = self._scales(coded, block)
-        if block is None or blocks is None:
-            return Apply("*", (total, scales), span=e.span)
-        return Reduce("sum", (Range(block.name, None, blocks),), None, Apply("*", (total, scales)), span=e.span)
+        value = Apply("*", (total, self._scales(coded, None if cut is None else cut.block)), span=e.span)
+        return value if cut is None else cut.total(value, e.span)
 
     def _codes(self, e: Reduce, coded: Sequence[_Coded], around: tuple[str, ...], inner: tuple[str, ...]) -> Expr | None:
         """A sum of products of codes alone, in a local of its own: of integers in i32, less what the zero points put into it; of f8 in f32."""
@@ -372,16 +377,15 @@ class _Rewriter:
         if e.kind == "mean" and (sizes is None or e.where is not None or self.governed):
             return self._mean(e, coded, inner)
         cut = self._cut(e, coded)
-        part, block, blocks = cut if cut is not None else (e, None, None)
-        spots = (*around, *((block.name,) if block is not None else ()))
+        part, spots = (e, around) if cut is None else (cut.inner, (*around, *cut.spots))
         count = multiplied(sizes) if sizes is not None else None
         total: Expr = self._local("acc", part, multiplied([c.code if ints else c.less_zero() for c in coded]), spots, inner)
         if ints:
             self._fits(self._sizes(e, coded), coded)
-            total = Cast("f32", self._corrected(total, part, coded, spots, inner, count if e.where is None and block is None else None, block), span=e.span)
-        scales = self._scales(coded, block)
-        if block is not None and blocks is not None:
-            return Reduce("sum", (Range(block.name, None, blocks),), None, Apply("*", (total, scales)), span=e.span)
+            total = Cast("f32", self._corrected(total, part, coded, spots, inner, count if e.where is None and cut is None else None, cut), span=e.span)
+        scales = self._scales(coded, None if cut is None else cut.block)
+        if cut is not None:
+            return cut.total(Apply("*", (total, scales)), e.span)
         if e.kind == "mean":
             assert count is not None
             total = Apply("/", (total, Cast("f32", normal(count))), span=e.span)
@@ -409,10 +413,14 @@ class _Rewriter:
 
     def _sizes(self, e: Reduce, coded: Sequence[_Coded]) -> list[Expr]:
         """How many terms one sum of codes has: along blocks those of one."""
-        cut = {r.index: self.codes[c.read.tensor].size for c in coded if (r := self._block(c, e)) is not None}
-        found = counted(e, self.dims)
-        assert found is not None
-        return [IntLit(size) if (size := cut.get(r.index)) is not None else s for r, s in zip(ranges_of(e), found, strict=True)]
+        cut: dict[str, int] = {}
+        for c in coded:
+            found = self._block(c, e)
+            if found is not None:
+                cut |= {r.index: 1 for r in found.outer} | {found.along.index: self.codes[c.read.tensor].size or 1}
+        sizes = counted(e, self.dims)
+        assert sizes is not None
+        return [IntLit(cut[r.index]) if r.index in cut else s for r, s in zip(ranges_of(e), sizes, strict=True)]
 
     def _local(self, stem: str, e: Reduce, body: Expr | None, spots: tuple[str, ...], inner: tuple[str, ...]) -> Read:
         """A sum in a local of its own, with those of the indices around that it depends on."""
@@ -427,7 +435,7 @@ class _Rewriter:
         return Read(name, tuple(Name(i) for i in axes), span=e.span)
 
     def _corrected(self, acc: Expr, e: Reduce, coded: Sequence[_Coded], spots: tuple[str, ...], inner: tuple[str, ...], count: Expr | None,
-                   block: Name | None) -> Expr:
+                   cut: _Cut | None) -> Expr:
         """A sum of products of codes, less what the zero points put into it."""
         total = acc
         if len(coded) == 1:
@@ -435,10 +443,10 @@ class _Rewriter:
             return minus(total, _times(c.zero, self._count(e, count, spots, inner))) if c.zero != IntLit(0) else total
         for c, other in (coded, coded[::-1]):
             if c.zero != IntLit(0):
-                total = minus(total, _times(c.zero, self._sum(e, other, spots, inner, block)))
+                total = minus(total, _times(c.zero, self._sum(e, other, spots, inner, cut)))
         a, b = coded
         if a.zero != IntLit(0) and b.zero != IntLit(0):
-            terms = _times(_times(a.zero, b.zero), self._count(e, count if block is None else None, spots, inner))
+            terms = _times(_times(a.zero, b.zero), self._count(e, count, spots, inner))
             total = Apply("+", (total, terms))
         return total
 
@@ -448,16 +456,16 @@ class _Rewriter:
             return size if isinstance(size, IntLit) else Cast("i32", size)
         return self._local("count", e, Cast("i32", IntLit(1)), spots, inner)
 
-    def _sum(self, e: Reduce, c: _Coded, spots: tuple[str, ...], inner: tuple[str, ...], block: Name | None) -> Expr:
+    def _sum(self, e: Reduce, c: _Coded, spots: tuple[str, ...], inner: tuple[str, ...], cut: _Cut | None) -> Expr:
         """The sum of the codes of one factor: an operand if it is known beforehand, else a local."""
         name, codes = c.read.tensor, self.codes[c.read.tensor]
-        whole_sum = replace(e, ranges=tuple(replace(r, lo=None, hi=self.types[name].dims[codes.axis or 0]) if block is not None and isinstance(r, Range)
-                                            and r.lo is not None and block.name in names_in(r.lo) else r for r in e.ranges))
-        found = sum_of(self.op, whole_sum, c.read, codes) if codes.param and isinstance(c.code, Read) and (block is None or codes.scale == "block") else None
+        found = sum_of(self.op, e if cut is None else cut.whole, c.read, codes) if codes.param and isinstance(c.code, Read) else None
+        if cut is not None and codes.scale != "block":
+            found = None
         if found is None or self.sums.setdefault(name, found) != found:
             return self._local(f"{name}.codes", e, c.code, spots, inner)
         indices = tuple(self.value(i, inner) for i in c.read.indices)
-        return Read(f"{name}.sum", found.index(indices, block), span=c.read.span)
+        return Read(f"{name}.sum", found.index(indices, None if cut is None else cut.block), span=c.read.span)
 
 
 # ------------------------------------------------------------------------------------------------------------------------ integers

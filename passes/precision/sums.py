@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipelink_ir.grammar.printer import print_expr, print_type
-from pipelink_ir.ir.nodes import Expr, Operator, Read, Reduce, TensorType
+from pipelink_ir.ir.nodes import Expr, Name, Operator, Range, Read, Reduce, TensorType
 from pipelink_ir.ir.walk import names_in
 from pipelink_ir.passes.precision.codes import Codes, built, code_type, ordered, over, own_symbols, size_asked, unpacked
-from pipelink_ir.passes.precision.products import bound_by, uses_of, whole
+from pipelink_ir.passes.precision.products import bound_by, ranges_of, uses_of, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,32 @@ class Sums:
         return tuple(block if k == self.block and block is not None else i for k, i in enumerate(indices) if k not in self.summed or k == self.block)
 
 
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """A contraction cut along the blocks of a factor: `along` runs in a block, `outer` are the ranges on which its scale depends besides."""
+
+    along: Range
+    outer: tuple[Range, ...]
+
+    def inner(self, e: Reduce, along: Range) -> Reduce:
+        """The sum in one block, with another range along it."""
+        return replace(e, ranges=tuple(along if r is self.along else r for r in e.ranges if r not in self.outer))
+
+
+def blocks_of(e: Reduce, r: Read, codes: Codes, type: TensorType) -> Blocks | None:
+    """How a contraction is cut along the blocks of what it reads: it must run along all of their axis."""
+    if codes.scale != "block" or codes.axis is None or e.kind != "sum" or not whole(e, r, codes.axis, type.dims[codes.axis]):
+        return None
+    index = r.indices[codes.axis]
+    along = next(x for x in ranges_of(e) if isinstance(index, Name) and x.index == index.name)
+    others = set().union(*(names_in(i) for k, i in enumerate(r.indices) if k != codes.axis))
+    outer = tuple(x for x in ranges_of(e) if x is not along and x.index in others)
+    if any(along.index in names_in(b) for x in ranges_of(e) for b in (x.lo, x.hi) if b is not None):
+        return None
+    inner = {x.index for x in ranges_of(e) if x not in outer}
+    return None if any(names_in(b) & inner for x in outer for b in (x.lo, x.hi) if b is not None) else Blocks(along, outer)
+
+
 def sum_of(op: Operator, e: Reduce, r: Read, codes: Codes) -> Sums | None:
     """The sums of codes that a contraction needs of an operand, if it runs over whole axes of it and over nothing else."""
     type = next(o.type for o in op.operands if o.name == r.tensor)
@@ -38,10 +64,16 @@ def sum_of(op: Operator, e: Reduce, r: Read, codes: Codes) -> Sums | None:
 
 
 def summer(op: Operator, operand: str, codes: Codes, name: str) -> Operator | None:
-    """What makes the operand `%x.sum` of a quantised operator: the codes of `%x` -> `%s`. None where no sum of products runs over whole axes of it. An attribute `D0` as `dequantiser` says."""
-    found = next((s for u in uses_of(op, operand) if (s := sum_of(op, u.reduce, u.read, codes)) is not None), None)
+    """What makes the operand `%x.sum` of a quantised operator: the codes of `%x` -> `%s`. None where no sum of products runs over whole axes of it. An
+    attribute `D0` as `dequantiser` says."""
     type = next((o.type for o in op.operands if o.name == operand), None)
-    if found is None or type is None or not codes.is_int:
+    if type is None or not codes.is_int:
+        return None
+    found: Sums | None = None
+    for u in uses_of(op, operand):
+        blocks = blocks_of(u.reduce, u.read, codes, type)
+        found = found or sum_of(op, u.reduce if blocks is None else blocks.inner(u.reduce, blocks.along), u.read, codes)
+    if found is None:
         return None
     t = own_symbols(type)
     at = [f"d{k}" for k in range(len(t.dims))]
