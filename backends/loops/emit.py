@@ -16,9 +16,9 @@ from math import frexp
 from typing import Any, Union
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.fold import fold, literal
+from pipelink_ir.backends.loops.fold import fold, holds, literal
 from pipelink_ir.ir.diagnostics import internal_error
-from pipelink_ir.ir.dtypes import BOOL, F32, I32, I64, DType
+from pipelink_ir.ir.dtypes import BF16, BOOL, F16, F32, I32, I64, DType
 
 Atom = Union[form.Const, form.Ref]
 Key = Any
@@ -205,12 +205,27 @@ class Emitter:
 
     def convert(self, arg: Atom, to: DType, saturate: bool = False) -> Atom:
         """A cast: the value rounded to `to`, in the compute type of `to`."""
-        if to is arg.dtype:
+        if to is arg.dtype or (to in (F16, BF16) and self._already(arg, to)):
             return arg
         if isinstance(arg, form.Const) and (known := literal(arg.value, to)) is not None:
             return known
         key = ("cast", to.name, saturate, key_of(arg))
         return self._value(key, form.Convert(arg, to, to.compute, saturate), (arg,), arg.dtype.is_int and to in (I32, I64), "v")
+
+    def _already(self, x: form.Expr, dtype: DType, depth: int = 6) -> bool:
+        """Whether a value was rounded to a narrow float already: what selects among such values makes no other."""
+        if isinstance(x, form.Const):
+            return x.dtype is F32 and holds(dtype, float(x.value))
+        if isinstance(x, form.Ref):
+            value = self.values.get(x.name)
+            return value is not None and depth > 0 and self._already(value, dtype, depth - 1)
+        if isinstance(x, form.Convert):
+            return x.to is dtype
+        if isinstance(x, form.Load):
+            return x.memory is dtype
+        if isinstance(x, form.Op):
+            return x.fn in ("min", "max", "fmin", "fmax", "abs", "neg") and all(self._already(a, dtype, depth) for a in x.args)
+        return isinstance(x, form.Choose) and all(self._already(a, dtype, depth) for a in (x.then, x.other))
 
     def choose(self, cond: Atom, then: Atom, other: Atom) -> Atom:
         """`then` or `other`, both at hand."""

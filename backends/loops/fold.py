@@ -11,7 +11,7 @@ from typing import Any
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.ir.diagnostics import internal_error
-from pipelink_ir.ir.dtypes import BOOL, F32, F64, I32, I64, DType
+from pipelink_ir.ir.dtypes import BF16, BOOL, F32, F64, I32, I64, DType
 
 
 def literal(value: int | float | bool, dtype: DType) -> form.Const | None:
@@ -44,6 +44,17 @@ def to_f32(value: int | float) -> float:
         return float(struct.unpack("<f", struct.pack("<f", f))[0])
     except OverflowError:
         return math.copysign(math.inf, f)
+
+
+def holds(dtype: DType, value: float) -> bool:
+    """Whether a float of 16 bits has a value of f32 as it is."""
+    digits = struct.pack("<f", value)
+    if dtype is BF16:
+        return digits[:2] == b"\0\0"
+    try:
+        return not value == value or struct.unpack("<e", struct.pack("<e", value))[0] == value
+    except OverflowError:
+        return False
 
 
 def _odd(value: int) -> int:
