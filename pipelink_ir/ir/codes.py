@@ -165,13 +165,24 @@ _TEXT: dict[str, tuple[str, str, str]] = {
         "`generated` has no next one.",
     ),
     "PL4201": (
-        "downgrade", "a policy that cannot be carried out",
-        "A policy for a weaker device names a dtype that the operator can have (an integer dtype is reached by quantising, a float dtype must be "
-        "among `dtypes`), labels that its graph has, or `unsupported`. A policy that cannot be carried out would be noticed only on that device.",
+        "downgrade", "a policy that cannot be carried out, or is never used",
+        "A policy for a weaker device names a dtype that the operator can have (integers, and f8 with a scale, are reached by quantising; another float dtype "
+        "must be among `dtypes`), labels that its graph has, or `unsupported`. Its keys must not contradict each other (a zero point of f16, weights wider "
+        "than what they meet, a sum whose codes do not fit 32 bits), and something has to be lowered. All that would be noticed only on that device. A clause "
+        "that no declared target comes to is a warning. `docs/language.md` has the keys.",
     ),
     "PL4301": (
-        "budget", "an error budget",
-        "`budget` is the largest relative error that a downgrade may bring, a positive number. Zero or less can never be met.",
+        "budget", "an error budget that cannot be met",
+        "`budget` is the largest error of an operator's results beside the same program without lowering, divided by the largest magnitude of that result: a "
+        "positive number. Zero or less can never be met, nor can less than half a step of the dtype that the policy lowers to, and a clause that lowers "
+        "nothing makes no error.",
+    ),
+    "PL4302": (
+        "budget", "an error budget that is not kept",
+        "Lowered as the policies say, a result is further off than its `budget` allows: as it was measured by `pipelinkc calibrate`, or by an estimate where "
+        "nothing was measured, which follows the noise of rounding through the program. The message names the operator in which most of the error begins and "
+        "what would mend it: a scale for each channel, a zero point, f16 for that node, another method of calibration, a larger budget. An estimate supposes "
+        "values that are spread like normal ones, so a measurement may well be kinder.",
     ),
     "PL4401": (
         "target", "a target that does not exist",
