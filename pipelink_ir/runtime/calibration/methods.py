@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PERCENTILE = 99.99
 LEVELS = 128
 """Codes of a magnitude."""
-STEPS = 8
+STEPS = 32
 """Thresholds that `mse` tries in each factor of 2, down to OCTAVES of them below the largest magnitude."""
 OCTAVES = 20
 GIVE_UP = 8.0

@@ -13,9 +13,11 @@ from typing import Any, Protocol
 
 from pipelink_ir.ir.diagnostics import UsageError, did_you_mean
 from pipelink_ir.runtime import files
+from pipelink_ir.runtime.images import ImageOptions, split_options
 from pipelink_ir.runtime.matching import signature
 from pipelink_ir.runtime.runnable import Runnable
 from pipelink_ir.runtime.samples import made_inputs
+from pipelink_ir.runtime.sources import same_file
 from pipelink_ir.runtime.transfer import Inputs
 
 SUPPORTED = (*files.MANY, ".npy", *files.IMAGES)
@@ -106,10 +108,11 @@ class Files:
     _paths: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._paths = [p for path in self.data for p in _expanded(path)]
+        # What is said of every sample may lie in the folder of the samples.
+        common = [*self.many, *(split_options(t)[0] for t in self.one.values())]
+        self._paths = [p for path in self.data for p in _expanded(path) if not os.path.isdir(path) or not any(same_file(p, c) for c in common)]
         for name, text in self.one.items():
             path, colon, options = text, "", ""
-            from pipelink_ir.runtime.images import ImageOptions, split_options
             bare, said = split_options(text)
             if said != ImageOptions():
                 path, colon, options = bare, ":", text[len(bare) + 1:]
