@@ -38,7 +38,7 @@ def samples_of(args: argparse.Namespace) -> Samples:
         if args.size:
             raise UsageError("--size is for random numbers, which are no data: give --data or --in, or say so with --random N")
         found = Files(args.data, args.inputs, one)
-        if not len(found):
+        if not found.size:
             raise UsageError("there is no data: --data a.npz b.npz …, --data FOLDER or --in NAME=PATTERN; random numbers only with --random N")
         if any(p in STDIN_PATHS for p in found.paths):
             raise UsageError("data is read more than once, which standard input cannot be")

@@ -146,7 +146,7 @@ class Comparison:
         one, two, count = Tap(first, edges, first_names), Tap(second, edges, second_names), 0
         for sample in samples.of(first.signature()):
             if self.watch is not None:
-                self.watch("comparing", count, len(samples))
+                self.watch("comparing", count, samples.size)
             for (e, x), (_, y) in zip(one.values(sample), two.values(sample), strict=True):
                 apart[e].add(x, y)
             count += 1

@@ -183,7 +183,7 @@ class Job:
         done = 0
         for sample in samples.of(flat.signature()):
             if self.watch is not None:
-                self.watch(what, done, len(samples))
+                self.watch(what, done, samples.size)
             yield sample
             done += 1
 

@@ -37,7 +37,10 @@ class Samples(Protocol):
 
     random: bool
 
-    def __len__(self) -> int: ...
+    @property
+    def size(self) -> int:
+        """How many there are; -1 where only going through them tells."""
+        ...
 
     def of(self, compiled: Runnable) -> Iterator[Sample]:
         """The samples for the inputs of a pipeline, one at a time."""
@@ -55,14 +58,15 @@ class Given:
     def __post_init__(self) -> None:
         if isinstance(self.data, Mapping):
             raise UsageError("data is a list of samples, each a table of arrays by input: data=[{'x': array}, …]")
-        if iter(self.data) is self.data:
+        if isinstance(self.data, Iterator):
             raise UsageError("data is gone through more than once: give a list of samples, or an object whose '__iter__' begins anew, not a generator")
-        if len(self) == 0:
+        if self.size == 0:
             raise UsageError("there is no sample in data")
 
-    def __len__(self) -> int:
-        size = getattr(self.data, "__len__", None)
-        return int(size()) if size is not None else -1
+    @property
+    def size(self) -> int:
+        count = getattr(self.data, "__len__", None)
+        return int(count()) if count is not None else -1
 
     def of(self, compiled: Runnable) -> Iterator[Sample]:
         any_there = False
@@ -85,7 +89,8 @@ class Made:
     common: Inputs | None = None
     random: bool = True
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
         return self.count
 
     def of(self, compiled: Runnable) -> Iterator[Sample]:
@@ -126,7 +131,8 @@ class Files:
         if len(set(counts.values())) > 1:
             raise UsageError(f"these have different numbers of files: {', '.join(f'{k} {n}' for k, n in counts.items())}; a sample takes one of each")
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
         return len(self._paths) or max((len(f) for f in self._patterns.values()), default=1 if self.many or self.one else 0)
 
     @property
@@ -141,7 +147,7 @@ class Files:
             if name not in names:
                 raise UsageError(f"--in: '@{compiled.pipeline.name}' has no input '%{name}'; {did_you_mean(name, names, '%') or signature(compiled.pipeline)}")
         arrays, origins = Inputs(self.many, {n: t for n, t in self.one.items() if n not in self._patterns}).read(compiled)
-        for k in range(len(self)):
+        for k in range(self.size):
             more, where = Inputs((), {n: found[k] for n, found in self._patterns.items()}).read(compiled)
             if self._paths:
                 found, there = self._file(self._paths[k], compiled, [n for n in names if n not in arrays and n not in more])
