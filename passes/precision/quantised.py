@@ -279,26 +279,32 @@ class _Rewriter:
         inner = (*around, *(r.index for r in ranges_of(e) if r.index not in around))
         parts, negative = factors(e.body)
         coded: list[_Coded] = []
+        values: list[_Coded] = []
         floats: list[Factor] = []
         outside: list[Factor] = []
         for f in parts:
             c = None if f.below else self._code(f.value, inner)
-            if c is not None and len(coded) < 2 and self._outside(c, bound, e, coded):
-                coded.append(c)
+            if c is not None and names_in(c.code) & bound:
+                (coded if len(coded) < 2 and self._outside(c, bound, e, coded) else values).append(c)
             elif names_in(f.value) & bound:
                 floats.append(Factor(self.value(f.value, inner), f.below))
             else:
                 outside.append(Factor(self.value(f.value, around), f.below))
-        if not coded:
+        if not coded and not values:
             return None
-        if not any(names_in(c.code) & bound for c in coded):
-            return None
-        done = self._mixed(e, coded, floats, inner) if floats else self._codes(e, coded, around, inner)
+        if floats or values:
+            # Beside floats blocks gain nothing: a code is multiplied by its scale where it is read.
+            values += [c for c in coded if names_in(c.scale) & bound]
+            coded = [c for c in coded if not names_in(c.scale) & bound]
+            done: Expr | None = self._mixed(e, coded, [*floats, *(Factor(self._rounded(c)) for c in values)], inner)
+        else:
+            done = self._codes(e, coded, around, inner)
         if done is None:
             return None
         whole_value = product([Factor(done), *outside])
         assert whole_value is not None
-        whole_value = self._as(whole_value, coded[0].read.tensor) if any(self.types[c.read.tensor].dtype == "f64" for c in coded) else whole_value
+        wide = next((c.read.tensor for c in (*coded, *values) if self.types[c.read.tensor].dtype == "f64"), None)
+        whole_value = whole_value if wide is None else self._as(whole_value, wide)
         return Apply("neg", (whole_value,), span=e.span) if negative else whole_value
 
     def _outside(self, c: _Coded, bound: set[str], e: Reduce, coded: Sequence[_Coded]) -> bool:
@@ -343,30 +349,26 @@ class _Rewriter:
             return _Cut(inner, b, (*found.outer, Range(b.name, None, over(k, size))), found.inner(e, found.along))
         return None
 
+    def _rounded(self, c: _Coded) -> Expr:
+        """The value of a code as a factor: of the dtype that the operand had, so that tensor cores take it as they did."""
+        name = c.read.tensor
+        value = Apply("*", (Cast("f32", c.less_zero()) if self.codes[name].is_int else c.code, c.scale), span=c.read.span)
+        dtype = self.types[name].dtype
+        return Cast(dtype, value, span=c.read.span) if dtype in HALVES else self._as(value, name)
+
     def _mixed(self, e: Reduce, coded: Sequence[_Coded], floats: Sequence[Factor], inner: tuple[str, ...]) -> Expr:
         """A sum of products of codes with floats, added up in floats."""
-        cut = self._cut(e, coded)
-        e = e if cut is None else cut.inner
         ranges = tuple(rebuild(r, lambda x: self.value(x, inner)) for r in e.ranges)
         where = None if e.where is None else self.value(e.where, inner)
-        done: list[Factor] = []
-        kept = iter(coded)
-        todo = list(floats)
-        # A code keeps the place of the operand as far as that matters: products commute.
-        done += todo[:1]
-        for c in kept:
+        codes: list[Factor] = []
+        for c in coded:
             dtype = self.types[c.read.tensor].dtype
-            code = c.less_zero()
-            if self.codes[c.read.tensor].is_int and dtype in HALVES:
-                code = Cast(dtype, code, span=c.read.span)
-            elif self.codes[c.read.tensor].is_int and not floats:
-                code = Cast("f32", code, span=c.read.span)
-            done.append(Factor(code))
-        body = product([*done, *todo[1:]])
+            exact = self.codes[c.read.tensor].is_int and dtype in HALVES
+            codes.append(Factor(Cast(dtype, c.less_zero(), span=c.read.span) if exact else c.less_zero()))
+        body = product([*floats[:1], *codes, *floats[1:]])
         assert body is not None
         total: Expr = replace(e, ranges=ranges, where=where, body=body)
-        value = Apply("*", (total, self._scales(coded, None if cut is None else cut.block)), span=e.span)
-        return value if cut is None else cut.total(value, e.span)
+        return Apply("*", (total, self._scales(coded, None)), span=e.span) if coded else total
 
     def _codes(self, e: Reduce, coded: Sequence[_Coded], around: tuple[str, ...], inner: tuple[str, ...]) -> Expr | None:
         """A sum of products of codes alone, in a local of its own: of integers in i32, less what the zero points put into it; of f8 in f32."""
