@@ -115,9 +115,10 @@ def kept_out(op: Operator, settings: tuple[Setting, ...], span: Span) -> str | N
 
 
 def clauses_in(texts: Sequence[str], arch: Arch) -> Downgrade | None:
-    """The policy for a target among those that an option holds, `sm_75 { dtype = f16 } pipelink.yaml:3:10`."""
-    found = [clause for clause in map(_clause, texts) if parse_arch(clause.target) == arch]
-    return found[0] if found else None
+    """The policy for a target among those that an option holds, `sm_75 { dtype = f16 } pipelink.yaml:3:10`: the one that names it exactly, else the one for
+    the same architecture without its suffix."""
+    found = {parse_arch(clause.target): clause for clause in map(_clause, reversed(texts))}
+    return found.get(arch) or found.get(Arch(arch.kind, arch.sm))
 
 
 def clause_text(target: str, settings: Sequence[tuple[str, str]], place: str = "") -> str:
@@ -126,16 +127,22 @@ def clause_text(target: str, settings: Sequence[tuple[str, str]], place: str = "
     return f"{target} {{ {inside} }}" + (f" {place}" if place else "")
 
 
-def _clause(text: str) -> Downgrade:
+def read_clause(text: str) -> Downgrade | None:
+    """The clause of a text, `sm_75 { dtype = f16 }`; None where it does not parse."""
     from pipelink_ir.grammar import parse
+    try:
+        module = parse(f"op @policy(%x: tensor<f32>) -> (%y: tensor<f32>) {{ downgrade {text} compute {{ %y = %x }} }}", "<policies>")
+    except ProgramError:
+        return None
+    found = [d for o in module.operators for d in o.downgrades]
+    return found[0] if len(found) == 1 and len(module.items) == 1 else None
+
+
+def _clause(text: str) -> Downgrade:
     end = text.rfind("}") + 1
     path, line, column = (*text[end:].strip().rsplit(":", 2), "", "")[:3]
     span = elsewhere(path, int(line), int(column)) if line.isdigit() and column.isdigit() else elsewhere("<policies>", 1, 1)
-    try:
-        module = parse(f"op @policy(%x: tensor<f32>) -> (%y: tensor<f32>) {{ downgrade {text[:end]} compute {{ %y = %x }} }}", "<policies>")
-    except ProgramError as error:
-        raise UsageError(f"push-policies: '{text}' is no policy: {error.diagnostics[0].message}") from None
-    clause = next((d for o in module.operators for d in o.downgrades), None)
+    clause = read_clause(text[:end])
     if clause is None or clause.settings is None:
         raise UsageError(f"push-policies: '{text}' is no policy; write \"sm_75 {{ dtype = f16 }}\"")
     if parse_arch(clause.target) is None:

@@ -14,9 +14,13 @@ from typing import TYPE_CHECKING, Any
 from pipelink_ir.ir import environment
 from pipelink_ir.ir.diagnostics import Note, ProgramError, Report, did_you_mean
 from pipelink_ir.ir.dtypes import DTYPES
+from pipelink_ir.ir.nodes import Setting
 from pipelink_ir.ir.source import Source, Span
-from pipelink_ir.ir.targets import LIBRARIES, known_archs, parse_arch
+from pipelink_ir.ir.targets import LIBRARIES, Arch, known_archs, parse_arch
 from pipelink_ir.ir.yaml_text import compose, stretch
+from pipelink_ir.passes.contracts.clauses import check_clause, check_dtype_word
+from pipelink_ir.passes.precision.clauses import read_clause
+from pipelink_ir.passes.precision.policy import RANGES, SCHEMES, WEIGHTS
 from pipelink_ir.runtime.project_keys import BUILD_KEYS, FILE, KEYS, POLICY_KEYS
 from pipelink_ir.runtime.sources import STDIN_PATHS, read_bytes
 
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from pipelink_ir.passes.manager import Step
 
 _CUDA = re.compile(r"cuda(:\d+)?")
+_EXAMPLES = {"budget": "write 'budget: 0.01'", "block": "write 'block: 128'", "granularity": "write 'granularity: channel'"}
 _DEVICE = re.compile(r"cpu|cuda:\d+|@\w+")
 
 
@@ -47,6 +52,9 @@ class Project:
     search_paths: tuple[str, ...] = ()
     device_map: Mapping[str, str] = field(default_factory=dict)
     precision: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Policies by target, with values as PLIR writes them."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Where they stand, `pipelink.yaml:3:10`."""
     cache: str | None = None
     log_level: str | None = None
     copies: str | None = None
@@ -67,6 +75,12 @@ class Project:
         """The CUDA architectures among the targets."""
         return tuple(t for t in self.targets if (arch := parse_arch(t)) is not None and arch.kind == "cuda")
 
+    def policies(self) -> tuple[str, ...]:
+        """The policies as the pass `push-policies` takes them."""
+        from pipelink_ir.passes.precision.clauses import clause_text
+        places = {target: place for target, place in self.places.items() if '"' not in place}
+        return tuple(clause_text(target, tuple(said.items()), places.get(target, "")) for target, said in self.precision.items())
+
     def steps(self, steps: Sequence[Step], *, checked: bool) -> tuple[Step, ...]:
         """The passes with what the project says to them. `checked` says that command or program name the targets to check for themselves."""
         def one(s: Step) -> Step:
@@ -77,6 +91,8 @@ class Project:
                 more["targets"] = self.archs()
             if s.name == "place-devices" and self.device_map and not s.options.map:
                 more["project_map"] = tuple(f"{asked}={given}" for asked, given in self.device_map.items())
+            if s.name == "push-policies" and self.precision and not s.options.policies:
+                more["policies"] = self.policies()
             return replace(s, options=replace(s.options, **more)) if more else s
         return tuple(map(one, steps))
 
@@ -129,6 +145,8 @@ class _Reader:
     path: str
     source: Source
     report: Report
+    places: dict[str, str] = field(default_factory=dict)
+    """Where the policies stand."""
 
     def read(self) -> Project:
         root = compose(self.source, self._fault)
@@ -142,6 +160,8 @@ class _Reader:
             for key, node in self._entries(root, [k.name for k in KEYS], "a project file"):
                 values[key] = kinds[key](node)
         self.report.stop_if_failed()
+        if self.places:
+            values["places"] = self.places
         return Project(self.path, **{f.name: values[f.name] for f in fields(Project) if values.get(f.name) is not None})
 
     # ------------------------------------------------------------------------------------------------------------------- messages
@@ -252,23 +272,52 @@ class _Reader:
         out: dict[str, dict[str, str]] = {}
         if self._is(node, "mapping", "'precision'"):
             for key, value in self._entries(node, None, "'precision'"):
-                if parse_arch(key) is None:
-                    self._fault(self._span(value), f"a policy is for a target, and there is no target '{key}'", did_you_mean(key, known_archs()))
+                arch = parse_arch(key)
+                if arch is None or arch.kind == "reference":
+                    said = "the reference computes what is written" if arch is not None else f"there is no target '{key}'"
+                    self._fault(self._span(value), f"a policy is for a target, and {said}", did_you_mean(key, [a for a in known_archs() if a != "reference"]))
                 elif self._is(value, "mapping", "a policy"):
-                    out[key] = self._policy(value)
+                    out[key] = self._policy(value, arch)
+                    self.places[key] = str(self._span(value))
         return out
 
-    def _policy(self, node: Any) -> dict[str, str]:
+    def _policy(self, node: Any, arch: Arch) -> dict[str, str]:
+        """One policy, key by key and then as a whole: what it says against itself is told as of a clause of a program."""
         mixed = any(k.value == "precision" and v.value == "mixed" for k, v in node.value)
         out: dict[str, str] = {}
+        settings: list[Setting] = []
+        good = True
         for key, value in self._entries(node, None if mixed else POLICY_KEYS, "a policy"):
-            text = self._text(value, f"'{key}'")
-            fault = self._policy_fault(key, text) if text is not None else None
-            if fault is not None:
-                self._fault(self._span(value), *fault)
-            elif text is not None:
+            text = self._policy_value(key, value)
+            clause = read_clause(f"{arch} {{ {key} = {text} }}") if text is not None else None
+            if text is not None and (clause is None or not clause.settings):
+                self._fault(self._span(value), f"'{text}' is no value of '{key}'", _EXAMPLES.get(key, f"write '{key}: i8'"))
+            elif text is not None and clause is not None and clause.settings:
                 out[key] = text
+                settings.append(replace(clause.settings[0], span=self._span(value), key_span=self._span(value)))
+                continue
+            good = False
+        if good:
+            found = Report()
+            for s in check_clause(settings, arch, found).dtypes:
+                check_dtype_word(s, found)
+            for d in found.diagnostics:
+                if d.severity == "error":
+                    # What follows from one key is told at its value: a value inside has no place of its own.
+                    self._fault(d.span if d.span.source is self.source else self._span(node), d.message, d.help and d.help.replace(" = ", ": "))
         return out
+
+    def _policy_value(self, key: str, node: Any) -> str | None:
+        """What a key of a policy says, as PLIR writes it."""
+        if key in ("block", "library") and node.id == "sequence":
+            items = [self._policy_value(key, item) for item in node.value]
+            return None if None in items else f"[{', '.join(str(i) for i in items)}]"
+        text = self._text(node, f"'{key}'")
+        fault = self._policy_fault(key, text) if text is not None else None
+        if fault is not None:
+            self._fault(self._span(node), *fault)
+            return None
+        return repr(float(text)) if text is not None and key == "budget" else text
 
     @staticmethod
     def _policy_fault(key: str, text: str) -> tuple[str, str] | None:
@@ -277,9 +326,12 @@ class _Reader:
                 good = float(text) > 0 if key == "budget" else int(text) > 0
             except ValueError:
                 good = False
-            return None if good else (f"'{key}' is a positive {'number' if key == 'budget' else 'integer'}, not '{text}'",
-                                      "write 'budget: 0.01'" if key == "budget" else "write 'block: 128'")
-        words = {"precision": ("mixed",), "library": tuple(LIBRARIES)}.get(key, tuple(DTYPES))
+            return None if good else (f"'{key}' is a positive {'number' if key == 'budget' else 'integer'}, not '{text}'", _EXAMPLES[key])
+        if key == "granularity":
+            return None
+        words: tuple[str, ...] = {
+            "precision": ("mixed",), "library": tuple(LIBRARIES), "weights": WEIGHTS, "scheme": tuple(SCHEMES), "ranges": tuple(RANGES),
+            "force": ("true", "false")}.get(key, (*DTYPES, "i4"))
         return None if text in words else (f"'{text}' is none of {', '.join(words)}", did_you_mean(text, words) or f"write '{key}: {words[0]}'")
 
     def _cache(self, node: Any) -> str | None:

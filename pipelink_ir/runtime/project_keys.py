@@ -8,14 +8,20 @@ from typing import Any
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.environment import LOG_LEVELS
 from pipelink_ir.ir.targets import KNOWN_SM, LIBRARIES
+from pipelink_ir.passes.precision.policy import RANGES, SCHEMES, WEIGHTS
 
 FILE = "pipelink.yaml"
 
 _TARGET = {"type": "string", "pattern": r"^(cpu|reference|cuda(:\d+)?|sm_\d+[af]?)$"}
 _DEVICE = r"^(cpu|cuda:\d+|@\w+)$"
+_LIBRARY = {"enum": list(LIBRARIES)}
+_SIZE = {"type": "integer", "minimum": 1}
 _POLICY = {
-    "dtype": {"enum": list(DTYPES)}, "precision": {"enum": ["mixed"]}, "block": {"type": "integer", "minimum": 1},
-    "library": {"enum": list(LIBRARIES)}, "budget": {"type": "number", "exclusiveMinimum": 0},
+    "dtype": {"enum": list(DTYPES)}, "precision": {"enum": ["mixed"]}, "weights": {"enum": list(WEIGHTS)}, "scheme": {"enum": list(SCHEMES)},
+    "granularity": {"type": "string", "pattern": r"^(tensor|channel|block\(\d+\))$"}, "ranges": {"enum": list(RANGES)},
+    "block": {"anyOf": [_SIZE, {"type": "array", "items": _SIZE, "minItems": 1, "maxItems": 3}]},
+    "library": {"anyOf": [_LIBRARY, {"type": "array", "items": _LIBRARY, "minItems": 1}]}, "budget": {"type": "number", "exclusiveMinimum": 0},
+    "force": {"type": "boolean"},
 }
 """Keys of one policy, as in a `downgrade` clause. Other keys of a mixed policy are labels, and their values dtypes."""
 
@@ -51,10 +57,12 @@ KEYS = (
         "device_map: {\"cuda:1\": \"cuda:0\"}",
         {"type": "object", "propertyNames": {"pattern": _DEVICE}, "additionalProperties": {"type": "string", "pattern": _DEVICE}}),
     Key("precision", "a policy for operators that have none",
-        "For a target, what a `downgrade` clause would say: `dtype`, `precision: mixed` with a dtype for each label, `block`, `library`, `budget`. It holds "
-        "for operators without a clause for that target. Versions without the pass `lower-precision` check it and change nothing.",
-        "precision: {sm_75: {dtype: f16, budget: 0.01}}",
-        {"type": "object", "propertyNames": {"pattern": r"^(cpu|reference|sm_\d+[af]?)$"},
+        "For a target, what a `downgrade` clause would say, key by key: `dtype`, `precision: mixed` with a dtype for each label of a pipeline's nodes "
+        "(`ffn.up: i8`), `weights`, `scheme`, `granularity`, `ranges`, `block`, `library`, `budget`, `force`; the page of the language has their values. It "
+        "holds for operators without a clause for that target, unless a graph around them has one. `dtype` passes over operators that cannot have it, which "
+        "the ledger lists. What the keys say against each other is a fault of the file.",
+        "precision: {sm_75: {dtype: f16, budget: 0.01}, sm_87: {dtype: i8, weights: i4, granularity: block(32)}}",
+        {"type": "object", "propertyNames": {"pattern": r"^(cpu|sm_\d+[af]?)$"},
          "additionalProperties": {"type": "object", "anyOf": [
              {"properties": _POLICY, "additionalProperties": False},
              {"properties": _POLICY, "required": ["precision"], "additionalProperties": {"enum": list(DTYPES)}}]}}),

@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 import pipelink_ir as pl
+from pipelink_ir.grammar import parse
 from pipelink_ir.ir import environment
+from pipelink_ir.ir.diagnostics import Report
+from pipelink_ir.passes.manager import parse_passes, run_passes
 from pipelink_ir.runtime.project import Project, find_project, read_project
 from pipelink_ir.runtime.project_keys import KEYS, page, schema_text
 from tests.unit.cli.command import Done
@@ -66,6 +69,30 @@ def test_everything_is_read(tmp_path: Path) -> None:
     assert (p.runs_on(), p.archs()) == ("cpu", ("sm_75", "sm_90"))
 
 
+def test_policies_reach_the_pass(tmp_path: Path) -> None:
+    p = project(tmp_path, """\
+precision:
+  sm_75: {dtype: i8, weights: i4, granularity: block(64), scheme: affine, ranges: dynamic, force: true, budget: 5e-2}
+  sm_87:
+    precision: mixed
+    ffn.up: i8
+    block: [64, 64, 32]
+    library: [cublaslt, generated]
+""")
+    push, flatten = p.steps(parse_passes("push-policies,flatten"), checked=False)[-2:]
+    assert push.options.policies == (
+        f"sm_75 {{ dtype = i8, weights = i4, granularity = block(64), scheme = affine, ranges = dynamic, force = true, budget = 0.05 }} {p.path}:2:10",
+        f"sm_87 {{ precision = mixed, ffn.up = i8, block = [64, 64, 32], library = [cublaslt, generated] }} {p.path}:4:5")
+    assert parse_passes(str(push))[-1] == push
+    own = p.steps(parse_passes('push-policies{policies=["cpu { dtype = f16 }"]}'), checked=False)[-1]
+    assert own.options.policies == ("cpu { dtype = f16 }",)
+    text = "op @s(%x: tensor<NxT>) -> (%y: tensor<NxT>) { memory { dtypes = [f16, f32] } compute { %y[n] = 2 * %x[n] } }\n" \
+           "pipeline @p(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { %y = @s(%x) as ffn }\n"
+    steps = project(tmp_path, "precision: {cpu: {dtype: f16}}\n").steps(parse_passes("frontend,push-policies{arch=cpu}"), checked=False)
+    clause, = (d for o in run_passes(parse(text, "p.plir"), steps, Report()).operators for d in o.downgrades)
+    assert (clause.target, [s.key for s in clause.settings or ()], clause.span.line, clause.span.column) == ("cpu", ["dtype"], 1, 18)
+
+
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "\ufefftargets: [cpu]\n", "targets: [cpu]\r\ncopies: allow\r\n", "{}\n", "build: []\n"])
 def test_small_files(tmp_path: Path, text: str) -> None:
     assert project(tmp_path, text).targets in ((), ("cpu",))
@@ -90,6 +117,12 @@ FAULTS: dict[str, tuple[str, list[tuple[int, int, str]]]] = {
     "budget": ("precision:\n  sm_75: {budget: -1}\n", [(2, 19, "a positive number")]),
     "block": ("precision:\n  sm_75: {block: 1.5}\n", [(2, 18, "a positive integer")]),
     "library": ("precision:\n  sm_75: {library: cublas}\n", [(2, 20, "did you mean 'cublaslt'")]),
+    "granularity": ("precision:\n  sm_75: {dtype: i8, granularity: block}\n", [(2, 35, "block(32)")]),
+    "scheme": ("precision:\n  sm_75: {dtype: i8, scheme: affin}\n", [(2, 30, "did you mean 'affine'")]),
+    "weights": ("precision:\n  sm_75: {dtype: i8, weights: i16}\n", [(2, 31, "none of i8, i4")]),
+    "ranges": ("precision:\n  sm_75: {dtype: i8, ranges: static}\n", [(2, 30, "none of calibrated, dynamic")]),
+    "force": ("precision:\n  sm_75: {dtype: i8, force: 1}\n", [(2, 29, "none of true, false")]),
+    "a tile": ("precision:\n  sm_75: {block: [64, big]}\n", [(2, 23, "a positive integer")]),
     "an empty value": ("cache:\n", [(1, 7, "is empty")]),
     "build without a program": ("build:\n  - output: x.plk\n", [(2, 5, "names its 'program'")]),
     "build of a file that is not there": ("build:\n  - program: edge.plir\n", [(2, 14, "no file 'edge.plir'")]),
@@ -99,6 +132,14 @@ FAULTS: dict[str, tuple[str, list[tuple[int, int, str]]]] = {
     "a tab": ("build:\n\t- program: x\n", [(2, 1, "this is not YAML")]),
     "two documents": ("copies: allow\n---\ncopies: refuse\n", [(2, 1, "this is not YAML")]),
     "a key that is no word": ("[a, b]: c\n", [(1, 1, "a key is a word")]),
+    "policy of the reference": ("precision:\n  reference: {dtype: f16}\n", [(2, 14, "computes what is written")]),
+    "f16 with a zero point": ("precision:\n  sm_75: {dtype: f16, scheme: affine}\n", [(2, 31, "leave 'scheme' out")]),
+    "budget of nothing": ("precision:\n  sm_75:\n    force: true\n", [(3, 12, "lowers nothing")]),
+    "weights wider than dtype": ("precision:\n  sm_75: {dtype: i8, weights: f16}\n", [(2, 31, "wider than i8")]),
+    "threads": ("precision:\n  sm_75: {dtype: i8, block: 4096}\n", [(2, 29, "at most 1024 threads")]),
+    "a library of the cpu": ("precision:\n  cpu: {dtype: i8, library: cublaslt}\n", [(2, 8, "is for NVIDIA devices")]),
+    "activations in i4": ("precision:\n  sm_75: {dtype: i4}\n", [(2, 18, "weights: i4")]),
+    "codes of i16": ("precision:\n  sm_75: {dtype: i16}\n", [(2, 18, "dtype: i8")]),
     "several": ("copies: yes\ntargets: [cpv]\nextra: 1\n", [(1, 9, "'yes' is none of"), (2, 11, "did you mean 'cpu'"), (3, 1, "no key 'extra'")]),
 }
 
@@ -260,7 +301,7 @@ class TestSchema:
 
     def test_every_key_is_documented_and_read(self) -> None:
         text = (ROOT / "docs" / "project-file.md").read_text(encoding="utf-8")
-        fields = {f for f in Project.__dataclass_fields__ if f != "path"}
+        fields = {f for f in Project.__dataclass_fields__ if f not in ("path", "places")}
         assert {k.name for k in KEYS} == fields
         assert all(f"## {k.name}\n" in text and len(k.doc) > 60 for k in KEYS)
 
@@ -278,6 +319,8 @@ class TestSchema:
     @pytest.mark.parametrize("name", [n for n in FAULTS if n not in (
         # what a schema cannot know: files and folders, YAML itself, words of YAML, keys written twice
         "no folder", "build of a file that is not there", "no YAML", "a tab", "two documents", "a key that is no word", "a key twice",
+        # what a policy says against itself
+        "f16 with a zero point", "budget of nothing", "weights wider than dtype", "threads", "a library of the cpu", "activations in i4", "codes of i16",
         # `sm_57` and `sm_7` have the form of a target
         "unknown target", "policy of no target")])
     def test_it_refuses_what_the_reader_refuses(self, name: str, validate: Callable[[Any], list[str]]) -> None:
