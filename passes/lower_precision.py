@@ -102,7 +102,9 @@ class _Lowering:
             self.report.stop_if_failed()
         self._decide()
         self.report.stop_if_failed()
-        self._try()
+        tried = self._try()
+        if tried is not None and not self.options.price:
+            return tried
         if self.options.price:
             self._weigh()
         self.report.stop_if_failed()
@@ -120,12 +122,13 @@ class _Lowering:
                     _check_ranges(self.operators.known[n.op], plan, told, self.report)
                     _check_missing(n, self.operators.known[n.op], plan, self.calibration, self.report)
 
-    def _try(self) -> None:
-        """Lower everything once, to see what cannot be."""
-        self.refusals.clear()
-        self.lower(self.module)
-        for p, name, why in self.refusals:
+    def _try(self) -> Module | None:
+        """Lower everything once, to see what cannot be; None if there is such."""
+        out = self.lower(self.module)
+        refused, self.refusals = self.refusals, []
+        for p, name, why in refused:
             self.plans[p][name] = replace(self.plans[p][name], refused=why)
+        return None if refused else out
 
     def _weigh(self) -> None:
         """Keep what pays, and what has to be; say the sums."""

@@ -28,6 +28,7 @@ class _Survey:
     origin: dict[str, str] = field(default_factory=dict)
     params: set[str] = field(default_factory=set)
     plans: dict[str, Plan] = field(default_factory=dict)
+    known: dict[tuple[object, ...], Plan] = field(default_factory=dict)
 
     def run(self) -> dict[str, Plan]:
         self.params = {i.name for i in self.p.inputs if i.param}
@@ -56,7 +57,10 @@ class _Survey:
         edges = {o.name: self._first(e.name) for o, e in zip(op.operands, args_of(n), strict=True)}
         weights = frozenset(o for o, e in edges.items() if e in self.params)
         ranges = {o: self._range(e, n, o) for o, e in edges.items() if o not in weights}
-        return plan(op, policy, weights, ranges, self.calibration is not None, self.arch)
+        key = (op.name, weights, tuple(ranges.items()))
+        if key not in self.known:
+            self.known[key] = plan(op, policy, weights, ranges, self.calibration is not None, self.arch)
+        return self.known[key]
 
     def _range(self, edge: str, n: Node, operand: str) -> EdgeRange | None:
         if self.calibration is None:
