@@ -22,7 +22,7 @@ from typing import TypeVar
 from pipelink_ir.grammar.parser import parse
 from pipelink_ir.grammar.printer import print_expr, print_type
 from pipelink_ir.ir.dtypes import DTYPES, DType
-from pipelink_ir.ir.nodes import Apply, Expr, FloatLit, IntLit, Name, Operator, TensorType
+from pipelink_ir.ir.nodes import Apply, Const, Expr, FloatLit, IntLit, Name, Operator, TensorType
 
 T = TypeVar("T")
 I4 = DType("i4", "int", 4)
@@ -126,6 +126,21 @@ def code_of(value: float, codes: Codes) -> int | None:
     if not isfinite(quotient):
         return high if quotient > 0 else low
     return max(low, min(high, round(quotient) + codes.zero))
+
+
+def constant_of(value: float, codes: Codes) -> Expr | None:
+    """A number as it stands for itself among codes; None where that is not known here."""
+    if codes.is_int:
+        code = code_of(value, codes)
+        return None if code is None else IntLit(code)
+    if value == 0:
+        return FloatLit(value)
+    if isnan(value):
+        return Const("nan")
+    top = LARGEST[codes.dtype]
+    if not isfinite(value):
+        return FloatLit(top if value > 0 else -top)
+    return None if isinstance(codes.scale, str) else FloatLit(max(-top, min(top, f32(f32(value) / f32(codes.scale)))))
 
 
 # -------------------------------------------------------------------------------------------------------------------------- types

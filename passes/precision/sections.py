@@ -3,22 +3,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import inf, nan
+from math import inf, isfinite, nan
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Report
 from pipelink_ir.ir.nodes import Apply, Const, Expr, FloatLit, IntLit, Items, Name, Operator, Read, Scoped, Section, Setting, Value
 from pipelink_ir.ir.walk import reads_in
 from pipelink_ir.passes.infer.operator import typed_operator
-from pipelink_ir.passes.precision.codes import Codes, code_of, ordered
+from pipelink_ir.passes.precision.codes import Codes, constant_of, ordered
 
 
 class NoCode(Exception):
     """A border of a coded operand has no code; the text says why."""
 
 
-def sections_on_codes(op: Operator, codes: Mapping[str, Codes], locals: Mapping[str, str]) -> tuple[Section, ...]:
-    """The sections of an operator some operands of which are codes. `locals`: those that are read through a local, which has the border then.
+def sections_on_codes(op: Operator, codes: Mapping[str, Codes], locals: Mapping[str, str], results: frozenset[str] = frozenset()) -> tuple[Section, ...]:
+    """The sections of an operator some operands of which are codes. `locals`: those that are read through a local, which has the border then;
+    `results`: those that are codes, too: then the operator chooses among codes, and a border that has none is the lowest or highest one.
 
     What is asked of dtypes and what is promised of values speaks of them no more, nor does a schedule, which was made for other bodies. A border that
     spoke of all operands is written for each, since the operands that scales are have none."""
@@ -26,10 +27,11 @@ def sections_on_codes(op: Operator, codes: Mapping[str, Codes], locals: Mapping[
     for s in op.sections:
         if s.name == "schedule":
             continue
-        entries = [e for entry in s.entries for e in _entries(op, s.name, entry, codes)]
+        entries = [e for entry in s.entries if not (s.name == "semantic" and isinstance(entry, Scoped) and entry.tensor in results)
+                   for e in _entries(op, s.name, entry, codes)]
         if entries:
             out.append(replace(s, entries=tuple(entries)))
-    borders = [Scoped(locals.get(o.name, o.name), (b,)) for o in op.operands if (b := _border(op, o.name, codes.get(o.name))) is not None]
+    borders = [Scoped(locals.get(o.name, o.name), (b,)) for o in op.operands if (b := _border(op, o.name, codes.get(o.name), bool(results))) is not None]
     if not borders:
         return tuple(out)
     at = next((k for k, s in enumerate(out) if s.name == "memory"), None)
@@ -62,7 +64,7 @@ def _entries(op: Operator, section: str, entry: Setting | Scoped, codes: Mapping
     return [replace(entry, settings=settings)] if settings else []
 
 
-def _border(op: Operator, operand: str, codes: Codes | None) -> Setting | None:
+def _border(op: Operator, operand: str, codes: Codes | None, choosing: bool) -> Setting | None:
     """The border of an operand, written for it alone."""
     found = contracts.setting(op, "memory", "border", operand)
     if found is None:
@@ -78,27 +80,27 @@ def _border(op: Operator, operand: str, codes: Codes | None) -> Setting | None:
         return None
     value = found.setting.value
     if isinstance(value, Items):
-        items = [_coded(v, codes) for v in value.items]
+        items = [_coded(v, codes, choosing) for v in value.items]
         return replace(found.setting, value=replace(value, items=tuple(ordered(items, codes) if codes.dtype != "i4" else items)))
-    return replace(found.setting, value=_coded(value, codes))
+    return replace(found.setting, value=_coded(value, codes, choosing))
 
 
-def _coded(border: Value, codes: Codes) -> Value:
+def _coded(border: Value, codes: Codes, choosing: bool) -> Value:
     if not isinstance(border, Apply) or border.fn != "constant":
         return border
     value = number(border.args[0])
     if value is None:
         raise NoCode("its border is a constant that is not known before the call")
-    if not codes.is_int:
-        if value == 0:
-            return replace(border, args=(FloatLit(0.0),))
-        if isinstance(codes.scale, str):
-            raise NoCode("its border is a constant other than 0, and the scale is not known before the call")
-        return replace(border, args=(FloatLit(value / codes.scale),))
-    code = code_of(value, codes)
+    if not isfinite(value) and not choosing:
+        raise NoCode("its border is no finite number")
+    code = constant_of(value, codes)
+    if isinstance(code, IntLit) and not choosing and not isinstance(codes.scale, str) and isinstance(codes.zero, int):
+        beyond = abs((code.value - codes.zero) * codes.scale - value)
+        if beyond > 0.51 * codes.scale:
+            raise NoCode(f"its border, {value:g}, is beyond what its codes stand for")
     if code is None:
         raise NoCode("its border is a constant, and the scale or the zero point is not known before the call")
-    return replace(border, args=(IntLit(code),))
+    return replace(border, args=(code,))
 
 
 def number(e: Expr) -> float | None:
