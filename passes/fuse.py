@@ -69,11 +69,13 @@ def fuse(module: Module, options: Options, report: Report) -> Module:
     if options.device not in ("", "cpu", "cuda"):
         raise UsageError(f"fuse: 'device' is cpu or cuda, not '{options.device}'")
     with deep():
-        return _Fusion(module, options).run()
+        return Fusion(module, options).run()
 
 
 @dataclass(slots=True)
-class _Fusion:
+class Fusion:
+    """Fuses a module; and others after it, in which operators of one name are one operator: what became of calls that were seen before is known then."""
+
     module: Module
     options: Options
     operators: dict[str, Operator] = field(default_factory=dict)
@@ -86,10 +88,16 @@ class _Fusion:
     attentions: dict[str, bool] = field(default_factory=dict)
     """Operators that were looked at, and whether they are attention."""
 
+    def again(self, module: Module) -> Module:
+        """Fuse another module."""
+        self.module, self.effort = module, EFFORT
+        return self.run()
+
     def run(self) -> Module:
+        """Fuse each pipeline."""
         if self.options.nodes <= 1:
             return self.module
-        self.operators = {o.name: o for o in self.module.operators}
+        self.operators |= {o.name: o for o in self.module.operators}
         pipelines = {p.name: _Pipeline(self, p).run() for p in self.module.pipelines}
         if all(pipelines[p.name] is p for p in self.module.pipelines):
             return self.module
@@ -167,7 +175,7 @@ class _Made:
 class _Pipeline:
     """One pipeline: its groups, and the nodes that they become."""
 
-    def __init__(self, fusion: _Fusion, pipeline: Pipeline) -> None:
+    def __init__(self, fusion: Fusion, pipeline: Pipeline) -> None:
         self.fusion, self.written = fusion, pipeline
         self.pipeline = replace(pipeline, nodes=in_canonical_order(pipeline, fusion.operators))
         self.outputs = {r.name for r in pipeline.results} | {n.of.name for n in pipeline.nodes if isinstance(n, Alias)}

@@ -123,6 +123,8 @@ def _modes(g: Graph, p: Group, c: Group, crossing: list[Crossing]) -> Verdict:
     """How the values would be had: computed where they are read if that is no more work, else once for a block, else again for each read."""
     ratios = [ratio_of(g, x) for x in crossing]
     most = max(ratios)
+    if any(x.call.facts.product and _as_it_lies(g, p, x.edge) for x in crossing):
+        return Verdict.no("a product of matrices takes its factors as they lie in memory")
     if most <= ONCE and not p.inner and not p.product and not (p.loops and any(x.call.facts.product for x in crossing)):
         free = Trial(g.axes)
         for x in crossing:
@@ -145,6 +147,12 @@ def _modes(g: Graph, p: Group, c: Group, crossing: list[Crossing]) -> Verdict:
         return Verdict.no("a product of matrices takes its factors as they lie in memory")
     pinned = Trial(g.axes)
     return Verdict(trial=pinned, text=f"computed at each of {most:.3g} reads, since {why}", sums=Sums(0, p.work * (most - 1)))
+
+
+def _as_it_lies(g: Graph, p: Group, edge: str) -> bool:
+    """Whether tensor cores take an edge from memory alone: bytes, and what is made of neighbours, which is stored in f32 if it is not stored as an edge."""
+    size = DTYPES[g.types[edge].dtype].bytes
+    return size == 1 or (size == 2 and not all(d.plain for call in p.calls for dims in call.facts.access.values() for d in dims))
 
 
 def _narrow(g: Graph, edge: str) -> bool:
@@ -305,7 +313,12 @@ def burden_of(g: Graph, p: Group, c: Group, at: Placed) -> Sums:
     outside = [e for e in p.reads.keys() | c.reads.keys() if e not in p.made and e not in c.made]
     size = max(g.elements[e] for e in (*p.made, *c.made))
     rims = sum(g.bytes[e] for e in outside if 2 * g.elements[e] >= size) * (at.around - 1)
-    return Sums(rims + sum(g.bytes[e] * (1 + n * at.around) for e, n in at.stored.items()), work, at.kernels, 0.0, at.at_once)
+    return Sums(rims + sum(_held(g, e) * (1 + n * at.around) for e, n in at.stored.items()), work, at.kernels, 0.0, at.at_once)
+
+
+def _held(g: Graph, edge: str) -> int:
+    """Bytes of an edge in a buffer inside an operator, which holds values as they are computed with."""
+    return g.elements[edge] * max(DTYPES[g.types[edge].dtype].bytes, DTYPES[g.types[edge].dtype].compute.bytes)
 
 
 def _shared(g: Graph, x: Crossing, device: DeviceModel) -> float:

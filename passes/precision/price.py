@@ -8,7 +8,7 @@ Sizes that are known at the call alone are taken for large ones, since what is l
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.diagnostics import Report
 from pipelink_ir.ir.dtypes import DTYPES
@@ -19,12 +19,13 @@ from pipelink_ir.ir.typed import Tensor
 from pipelink_ir.ir.walk import deep, names_in
 from pipelink_ir.passes.aliasing.once import once_nodes
 from pipelink_ir.passes.aliasing.order import origins
+from pipelink_ir.passes.fuse import Fusion
 from pipelink_ir.passes.fuse import Options as FuseOptions
-from pipelink_ir.passes.fuse import fuse
 from pipelink_ir.passes.fusion.cost import CPU, GPU, Sizes, amount, microseconds, value_of
 from pipelink_ir.passes.precision.work import Kernel, work_of
 from pipelink_ir.passes.simplify import Options as SimplifyOptions
 from pipelink_ir.passes.simplify import simplify
+from pipelink_ir.passes.simplify.operators import simplify_operator
 
 REACHED = 0.88
 """Of the rate of its memory a GPU reaches so much (H200: 4,276 of 4,800 GB/s, measured)."""
@@ -112,16 +113,40 @@ def _count(n: float) -> str:
 def price(module: Module, arch: Arch, inserted: Set[str] = frozenset()) -> Price:
     """What one call of each pipeline of a flat module costs, all together. `inserted` are operators that make codes or casts. No operator may have a policy
     left, since that would keep it out of fusion."""
-    device = "cpu" if arch.kind != "cuda" else "cuda"
-    with deep():
-        module = simplify(module, SimplifyOptions(), Report())
-        module = fuse(module, FuseOptions(device=device), Report())
-        operators = {o.name: o for o in module.operators}
-        out = Price()
-        for p in module.pipelines:
-            for node, one in node_prices(p, operators, arch):
-                out = out.plus(Price(one.seconds, one.bytes, one.operations, one.launches, one.bytes if node.op in inserted else 0.0))
-    return out
+    return Pricer(arch).price(module, inserted)
+
+
+@dataclass(slots=True)
+class Pricer:
+    """Prices modules in which operators of one name are one operator: what was found out about some is known of the next."""
+
+    arch: Arch
+    fusion: Fusion | None = None
+    simple: dict[str, Operator] = field(default_factory=dict)
+    """Operators in their simplified form."""
+
+    def price(self, module: Module, inserted: Set[str] = frozenset()) -> Price:
+        """The price of a module; see `price`."""
+        with deep():
+            module = self._fused(self._simplified(module))
+            operators = {o.name: o for o in module.operators}
+            out = Price()
+            for p in module.pipelines:
+                for node, one in node_prices(p, operators, self.arch):
+                    out = out.plus(replace(one, inserted=one.bytes if node.op in inserted else 0.0))
+        return out
+
+    def _simplified(self, module: Module) -> Module:
+        module = simplify(module, SimplifyOptions(operators=False), Report())
+        for o in module.operators:
+            if o.name not in self.simple:
+                self.simple[o.name] = simplify_operator(o)
+        return replace(module, items=tuple(self.simple[i.name] if isinstance(i, Operator) else i for i in module.items))
+
+    def _fused(self, module: Module) -> Module:
+        if self.fusion is None:
+            self.fusion = Fusion(module, FuseOptions(device="cuda" if self.arch.kind == "cuda" else "cpu"))
+        return self.fusion.again(module)
 
 
 def node_prices(p: Pipeline, operators: Mapping[str, Operator], arch: Arch) -> Iterator[tuple[Node, Price]]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pipelink_ir.ir.nodes import Module, Node, Pipeline
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.precision.cut import Web, with_pipeline
-from pipelink_ir.passes.precision.price import Price, price
+from pipelink_ir.passes.precision.price import Price, Pricer
 
 Lower = Callable[[Module, frozenset[str]], Module]
 """Lowers some nodes of a module, by the names of their first results, and takes all policies off its operators."""
@@ -45,7 +45,7 @@ def profitable(module: Module, candidates: frozenset[str], lower: Lower, arch: A
     """What pays among the candidates of a flat module with one pipeline. What is `forced` is kept whatever it costs."""
     out = Decision(frozenset(), {})
     for p in module.pipelines:
-        found = _Search(module, Web.of(p), candidates, lower, arch, forced).run()
+        found = _Search(module, Web.of(p), candidates, lower, Pricer(arch), forced).run()
         out = Decision(out.kept | found.kept, out.said | found.said)
     return out
 
@@ -64,7 +64,7 @@ class _Search:
     web: Web
     candidates: frozenset[str]
     lower: Lower
-    arch: Arch
+    pricer: Pricer
     forced: frozenset[str]
     effort: int = EFFORT
     known: dict[object, _Verdict] = field(default_factory=dict)
@@ -184,7 +184,7 @@ class _Search:
     def _price(self, p: Pipeline, kept: frozenset[str]) -> Price:
         """What a pipeline costs with some nodes lowered."""
         lowered = self.lower(with_pipeline(self.module, p), kept)
-        return price(lowered, self.arch, frozenset(n.op for q in lowered.pipelines for n in q.nodes if isinstance(n, Node) and is_inserted(n)))
+        return self.pricer.price(lowered, frozenset(n.op for q in lowered.pipelines for n in q.nodes if isinstance(n, Node) and is_inserted(n)))
 
 
 def is_inserted(n: Node) -> bool:
