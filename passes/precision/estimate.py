@@ -67,6 +67,8 @@ class Noise:
     relative: float = 0.0
     worst: tuple[float, str, str] = (0.0, "", "")
     """Share of the squared relative noise, the edge that a node makes, and the operand or "" for its result."""
+    proportional: bool = False
+    """Whether the largest values have the largest errors, as those of an exponential function have."""
 
     def plus(self, relative: float, edge: str, operand: str) -> Noise:
         """With noise of its own."""
@@ -89,7 +91,8 @@ def _largest(noise: Noise, seen: EdgeRange | None) -> float:
     top = max(abs(seen.min), abs(seen.max)) if seen is not None else 0.0
     if seen is None or seen.rms <= 0 or top <= 0:
         return noise.relative
-    return CREST * noise.relative * seen.rms / top
+    ratio = CREST * seen.rms / top
+    return noise.relative * (max(ratio, 1.0) if noise.proportional else ratio)
 
 
 @dataclass(slots=True)
@@ -232,8 +235,8 @@ class _Body:
         if e.kind in ("any", "all", "argmax", "argmin", "argnth"):
             return QUIET
         value, count = self.value(e.body), _count(e.ranges)
-        if e.kind == "sum":
-            return replace(value, rms=value.rms * sqrt(count or 1))
+        if e.kind in ("sum", "mean"):
+            return replace(value, rms=value.rms * sqrt(count or 1) if e.kind == "sum" else value.rms, proportional=False)
         if e.kind == "prod":
             return _scaled(value, sqrt(count or 2), value.rms)
         return value
@@ -261,7 +264,7 @@ class _Body:
             # e = ex at most, and s is no larger than that of x.
             return _scaled(x, max(1.0, min(x.rms, 1.0)), min(x.rms, _FLATTENS[e.fn]))
         if e.fn in _EXPONENTIALS:
-            return _scaled(x, min(x.rms, 8.0), 1.0)
+            return replace(_scaled(x, min(x.rms, 8.0), 1.0), proportional=True)
         if e.fn in _LOGARITHMS:
             return _scaled(_joined(args, x.rms), 1.0, 1.0)
         return _joined(args, x.rms)
@@ -269,13 +272,14 @@ class _Body:
 
 def _scaled(value: Noise, factor: float, rms: float) -> Noise:
     share, edge, operand = value.worst
-    return Noise(rms if isfinite(rms) else 1.0, value.relative * factor, (share * factor**2, edge, operand))
+    return Noise(rms if isfinite(rms) else 1.0, value.relative * factor, (share * factor**2, edge, operand), value.proportional)
 
 
 def _joined(args: Sequence[Noise], rms: float) -> Noise:
     """Factors: squares of relative noise add."""
     worst = max((a.worst for a in args), default=(0.0, "", ""))
-    return Noise(rms if isfinite(rms) else 1.0, sqrt(sum(a.relative**2 for a in args)), worst)
+    loud = [a for a in args if a.relative > 0]
+    return Noise(rms if isfinite(rms) else 1.0, sqrt(sum(a.relative**2 for a in args)), worst, any(a.proportional for a in loud))
 
 
 def _added(args: Sequence[Noise]) -> Noise:

@@ -79,7 +79,7 @@ precision:
     block: [64, 64, 32]
     library: [cublaslt, generated]
 """)
-    push, flatten = p.steps(parse_passes("push-policies,flatten"), checked=False)[-2:]
+    push, _ = p.steps(parse_passes("push-policies,flatten"), checked=False)[-2:]
     assert push.options.policies == (
         f"sm_75 {{ dtype = i8, weights = i4, granularity = block(64), scheme = affine, ranges = dynamic, force = true, budget = 0.05 }} {p.path}:2:10",
         f"sm_87 {{ precision = mixed, ffn.up = i8, block = [64, 64, 32], library = [cublaslt, generated] }} {p.path}:4:5")
