@@ -32,6 +32,8 @@ AGAIN = 24.0
 """What an entry of such a table costs at most to be computed again wherever it is used, rather than by a kernel that all others wait for."""
 LOADED = 4.0
 """Cost of reading an element."""
+SHARED = 128.0
+"""Places of a product that share what is made of a factor, at most."""
 ALONE = 4.0
 """How much slower a loop is that each thread runs for itself."""
 
@@ -111,13 +113,23 @@ class GpuPlanner(Planner):
         elements = prod(extent(t, k) for k in range(len(t.shape)))
         if not loops and elements <= TABLE and cost <= AGAIN:
             return "inline"
-        times = [(evaluations_in(c, loops), loops and deepest(c) >= c.outer) for c in contexts]
+        shared = self._for_tiles if t.dtype.is_int and not loops else lambda c: 1.0
+        times = [(evaluations_in(c, loops) / shared(c), loops and deepest(c) >= c.outer) for c in contexts]
         inline = sum(cost * n * (ALONE if alone else 1.0) for n, alone in times)
         traffic = TRAFFIC if elements > TABLE else CACHED
         stored = elements * (cost + traffic) + sum(n for n, _ in times) * LOADED + LAUNCH
         if inline <= stored:
             return "inline"
         return "tile" if self.tile(t, contexts, lambda rim: rim * cost + sum(n for n, _ in times) * NEAR < stored) else "buffer"
+
+    def _for_tiles(self, c: Context) -> float:
+        """How many places of a product share what one factor of it is made of, which goes to shared memory by tiles."""
+        root, used = self.op.tensors[c.root], frozenset[int]().union(*c.axes)
+        p = product_of(self.op, self.hopeful, root.pieces[0], alone=False) if len(root.pieces) == 1 and used and max(used) >= len(root.shape) else None
+        for mine, others in ((p.rows, p.columns), (p.columns, p.rows)) if p is not None else ():
+            if used.isdisjoint(mine) and not used.isdisjoint(others):
+                return min(SHARED, prod(c.extents[k] for k in mine))
+        return 1.0
 
     def tile(self, t: Tensor, contexts: list[Context], pays: Callable[[float], bool] = lambda _: True) -> bool:
         """Whether the one kernel that reads a local stages it by tiles; so noted if it does. `pays` is asked with how many places are computed."""
