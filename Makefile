@@ -36,7 +36,7 @@ lint: $(STAMPS)/dev ## style, types and the direction of imports
 .PHONY: format
 format: $(STAMPS)/dev ## sort imports, repair what ruff can, format the .plir files
 	$(BIN)/ruff check --fix .
-	$(BIN)/pipelinkc fmt examples/*.plir examples/ops/*.plir pipelink_ir/std/*.plir
+	$(BIN)/pipelinkc fmt examples pipelink_ir/std/*.plir
 
 .PHONY: mutation
 mutation: $(STAMPS)/dev ## seed faults by hand, one at a time, and see that the tests find each (half an hour; FAULTS="words of their names" for some)

@@ -48,6 +48,7 @@ STEPS = (
     Step("overhead", 120, "speed", "host time of a call by launches and by replay, for 1, 10 and 100 kernels, beside a bare launch"),
     Step("soak", 180, "speed", "10,000 calls: alternating sizes and memory, four threads, two streams; memory stays flat"),
     Step("bench", 420, "speed", "the rows of the table, beside PyTorch, torch.compile and CuPy"),
+    Step("precision", 120, "speed", "examples/precision in f16 and lowered by their policies, and products of bytes beside those of f16"),
     Step("blurs", 200, "counters", "three blurs in a chain, fused and not: bytes by the cost model beside those that the hardware counts"),
     Step("limits", 200, "counters", "what the kernels of rows wait for (`--rows`; the sobel and resize rows without it), as the hardware counts it"),
     Step("memcheck", 300, "sanitizer", "compute-sanitizer over the cases: accesses outside"),

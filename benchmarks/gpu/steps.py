@@ -308,6 +308,12 @@ def limits() -> None:
     find(keep, rows.select(ROWS or ("sobel+gamma", "resize")))
 
 
+def precision() -> None:
+    """The programs of `examples/precision` in f16 and as their policies for this device leave them, and products of bytes beside those of f16."""
+    from gpu.precision import compare
+    compare(keep)
+
+
 # ----------------------------------------------------------------------------------------------------------------------- sanitizer
 
 

@@ -1,0 +1,220 @@
+"""What policies gain on this device: the programs of `examples/precision` as they are written, in f16, and as their policies for this device leave them; and
+the product of bytes beside that of f16, ours and cuBLASLt's.
+
+Both plans come from one text. Before anything is timed, results are compared: the lowered plan's with those in f16, and pictures with those without noise.
+All take turns on the same arrays, with the L2 emptied before each call.
+"""
+from __future__ import annotations
+
+import importlib
+import re
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples" / "precision"
+WITHOUT = ("push-policies", "lower-precision")
+TURNS, WARM = 25, 3
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A program with policies, its arrays, and what else is told of two results of one call (in f16, lowered)."""
+
+    program: Any
+    inputs: Mapping[str, Array]
+    params: Mapping[str, Array]
+    judge: Callable[[Array, Array], Mapping[str, float]] = lambda f16, low: {}
+    calibrate: Sequence[Mapping[str, Array]] = ()
+    """Samples for ranges, where no file with ranges lies beside the program."""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _data() -> Any:
+    if str(EXAMPLES) not in sys.path:
+        sys.path.insert(0, str(EXAMPLES))
+    return importlib.import_module("data")
+
+
+def _weights(name: str) -> dict[str, Array]:
+    with np.load(EXAMPLES / f"{name}.npz") as file:
+        return {n: file[n] for n in file.files}
+
+
+def _denoiser(count: int = 32, size: int = 256) -> Case:
+    data, rng = _data(), np.random.default_rng(5)
+    clean = data.shapes(rng, count, size)
+
+    def judge(f16: Array, low: Array) -> dict[str, float]:
+        a, b = (float(-10 * np.log10(np.mean((x.astype(np.float64) - clean) ** 2))) for x in (f16, low))
+        return {"psnr f16": a, "psnr lowered": b, "psnr lost": a - b}
+    return Case(EXAMPLES / "denoiser.plir", {"noisy": data.noisy(rng, clean)}, _weights("denoiser"), judge)
+
+
+def _inspection(count: int = 32, size: int = 256) -> Case:
+    data, rng = _data(), np.random.default_rng(6)
+    parts, _ = data.defects(rng, count)
+    tiles = (size + 63) // 64
+    # A part is as large as it was in training, and repeated.
+    part = np.tile(parts, (1, tiles, tiles, 1))[:, :size, :size]
+
+    def judge(f16: Array, low: Array) -> dict[str, float]:
+        return {"same class": float((f16.argmax(1) == low.argmax(1)).mean())}
+    return Case(EXAMPLES / "inspection.plir", {"part": part}, _weights("inspection"), judge)
+
+
+def _transformer(batch: int = 32, length: int = 512) -> Case:
+    inputs, params = _data().transformer(np.random.default_rng(7), batch, length)
+    return Case(EXAMPLES / "transformer.plir", inputs, params)
+
+
+def ffn_text(channels: int, hidden: int) -> str:
+    """The feed-forward layer of the transformer alone, of other widths, both products as bytes."""
+    text = (EXAMPLES / "transformer.plir").read_text(encoding="utf-8")
+    found = re.search(r"op @ffn\(.*?\n}\n", text, re.DOTALL)
+    assert found is not None
+    op = found[0].replace("  graph {", "  downgrade sm_90 { dtype = i8 }\n  graph {", 1)
+    e, f = channels, hidden
+    return (f"import std.nn\n\n{op}\npipeline @layer(%x: tensor<Rx{e}xf16>, param %w1: tensor<{e}x{f}xf16>, param %b1: tensor<{f}xf16>, "
+            f"param %w2: tensor<{f}x{e}xf16>, param %b2: tensor<{e}xf16>) -> (%y: tensor<Rx{e}xf16>) {{\n"
+            "  %y = @ffn(%x, %w1, %b1, %w2, %b2) as ffn\n}\n")
+
+
+def _ffn(rows: int = 16384, channels: int = 1024, hidden: int = 4096) -> Case:
+    rng = np.random.default_rng(8)
+
+    def normal(*shape: int, terms: int = 1) -> Array:
+        return (rng.standard_normal(shape, np.float32) / np.float32(np.sqrt(terms))).astype(np.float16)
+    params = {"w1": normal(channels, hidden, terms=channels), "b1": normal(hidden, terms=100), "w2": normal(hidden, channels, terms=hidden),
+              "b2": normal(channels, terms=100)}
+    x = normal(rows, channels)
+    return Case(ffn_text(channels, hidden), {"x": x}, params, calibrate=[{"x": x[:256]}])
+
+
+CASES: dict[str, Callable[..., Case]] = {
+    "denoiser 32x256x256, 32 channels": _denoiser, "inspection net 32x256x256": _inspection,
+    "transformer block 32x512, 256 channels": _transformer, "feed-forward 16384 rows, 1024 to 4096 and back": _ffn,
+}
+
+
+def passes(target: str = "cuda") -> str:
+    """The passes of a target but for those of policies."""
+    from pipelink_ir.passes.pipeline import ALIASES
+    return ",".join(p for p in ALIASES[target].split(",") if p.partition("{")[0] not in WITHOUT)
+
+
+def plans(case: Case, target: str = "cuda") -> tuple[Any, Any]:
+    """The program in f16 and as its policy leaves it, weights bound."""
+    import pipelink_ir as pl
+    calibration = None
+    if case.calibrate:
+        calibration = Path(tempfile.mkdtemp()) / "ranges.calibration.yaml"
+        pl.calibrate(case.program, case.calibrate, params=case.params, on="cpu" if "emulated" in target else target, output=calibration)
+    f16 = pl.compile(case.program, target=target, passes=passes())
+    return f16, pl.compile(case.program, target=target, calibration=calibration)
+
+
+def compare(keep: Callable[..., None]) -> None:
+    """Every program, then the products."""
+    cp = importlib.import_module("cupy")
+    from gpu.measure import Clock
+    clock, rows = Clock(cp), {}
+    wrong = []
+    for name, make in CASES.items():
+        try:
+            rows[name] = _case(cp, clock, make())
+        except Exception as error:
+            rows[name] = {"fault": f"{type(error).__name__}: {error}"[:1500]}
+            wrong.append(name)
+        cp.get_default_memory_pool().free_all_blocks()
+        keep(rows=rows, summary=summary(rows))
+        print(name, rows[name], flush=True)
+    try:
+        rows[PRODUCT] = _products(cp, clock)
+    except Exception as error:
+        rows[PRODUCT] = {"fault": f"{type(error).__name__}: {error}"[:1500]}
+        wrong.append(PRODUCT)
+    print(PRODUCT, rows[PRODUCT], flush=True)
+    keep(rows=rows, summary=summary(rows))
+    if wrong:
+        raise SystemExit(f"rows with faults: {wrong}")
+
+
+def _case(cp: Any, clock: Any, case: Case) -> dict[str, Any]:
+    f16, low = plans(case)
+    inputs = {n: cp.asarray(a) for n, a in case.inputs.items()}
+    params = {n: cp.asarray(a) for n, a in case.params.items()}
+    calls = {"f16": f16.bind(**params), "lowered": low.bind(**params)}
+    results = {n: next(iter(call(**inputs).values())).get() for n, call in calls.items()}
+    found: dict[str, Any] = {"relative error": relative(results["lowered"], results["f16"]), **case.judge(results["f16"], results["lowered"])}
+    found["kernels"] = {n: call.rest.executable.statistics["kernels"] for n, call in calls.items()}
+    found["policies"] = [e.text() for e in low.ledger if "lower" in e.text() or "declined" in e.text()][:40]
+    return found | _timed(clock, {n: lambda call=call: call(**inputs) for n, call in calls.items()}, "f16", "lowered")
+
+
+def relative(result: Array, reference: Array) -> float:
+    """The largest error over the largest magnitude."""
+    a, b = result.astype(np.float64), reference.astype(np.float64)
+    return float(np.abs(a - b).max() / np.abs(b).max())
+
+
+def _timed(clock: Any, calls: Mapping[str, Callable[[], Any]], *pair: str) -> dict[str, Any]:
+    from gpu.measure import interval
+    times: dict[str, list[float]] = {n: [] for n in calls}
+    for turn in range(TURNS + WARM):
+        for name, call in calls.items():
+            ms = clock(call)
+            if turn >= WARM:
+                times[name].append(ms)
+    slow, fast = pair
+    return {"ms": {n: statistics.median(t) for n, t in times.items()}, "ratio": statistics.median(times[slow]) / statistics.median(times[fast]),
+            "interval": interval(times[slow], times[fast])}
+
+
+PRODUCT = "product 8192x4096x16384"
+_PRODUCT = ("op @product(%x: tensor<NxKx{0}>, %w: tensor<KxMx{0}>) -> (%y: tensor<NxMx{1}>) {{ compute {{ %y[i, j] = sum[k < K](%x[i, k] * %w[k, j]) }} }}\n"
+            "pipeline @p(%x: tensor<NxKx{0}>, param %w: tensor<KxMx{0}>) -> (%y: tensor<NxMx{1}>) {{ %y = @product(%x, %w) }}\n")
+
+
+def _products(cp: Any, clock: Any) -> dict[str, Any]:
+    """Bytes beside f16: ours, and cuBLASLt's with the weights by columns, which its product of bytes asks for."""
+    torch = importlib.import_module("torch")
+
+    import pipelink_ir as pl
+    rng = np.random.default_rng(9)
+    codes = [rng.integers(-127, 128, shape, dtype=np.int8) for shape in ((8192, 4096), (4096, 16384))]
+    bytes_ = [cp.asarray(a) for a in codes]
+    halves = [(a / 127).astype(cp.float16) for a in bytes_]
+    ours_f16 = pl.compile(_PRODUCT.format("f16", "f16"), target="cuda").bind(w=halves[1])
+    ours_i8 = pl.compile(_PRODUCT.format("i8", "i32"), target="cuda").bind(w=bytes_[1])
+    x16, w16, x8 = torch.from_dlpack(halves[0]), torch.from_dlpack(halves[1]), torch.from_dlpack(bytes_[0])
+    w8 = torch.from_dlpack(bytes_[1]).t().contiguous().t()
+    wanted = torch._int_mm(x8, w8)
+    if not bool((torch.from_dlpack(next(iter(ours_i8(x=bytes_[0]).values()))) == wanted).all()):
+        return {"fault": "the product of bytes is wrong"}
+    calls = {"f16": lambda: ours_f16(x=halves[0]), "i8": lambda: ours_i8(x=bytes_[0]), "cuBLASLt f16": lambda: x16 @ w16,
+             "cuBLASLt i8": lambda: torch._int_mm(x8, w8)}
+    found = _timed(clock, calls, "f16", "i8")
+    return found | {"ratio of cuBLASLt": found["ms"]["cuBLASLt f16"] / found["ms"]["cuBLASLt i8"]}
+
+
+def summary(rows: Mapping[str, Any]) -> str:
+    """A line for each row."""
+    out = []
+    for name, row in rows.items():
+        if "fault" in row:
+            out.append(f"{name}: fault")
+            continue
+        slow, fast = ("f16", "i8") if name == PRODUCT else ("f16", "lowered")
+        beside = f", cuBLASLt {row['ratio of cuBLASLt']:.2f}" if name == PRODUCT else f", error {row['relative error']:.3f}"
+        out.append(f"{name}: {row['ms'][slow]:.4f} in f16, {row['ms'][fast]:.4f} {fast}, {row['ratio']:.2f}{beside}")
+    return "; ".join(out)
