@@ -47,6 +47,7 @@ from pipelink_ir.passes.precision.floats import LARGEST, lowered, with_clause
 from pipelink_ir.passes.precision.insert import put_in, results_in
 from pipelink_ir.passes.precision.plans import Plan
 from pipelink_ir.passes.precision.policy import Policy, policy_of
+from pipelink_ir.passes.precision.pushing import Pushing, given_codes, put_chosen
 from pipelink_ir.passes.precision.survey import plans_of
 
 
@@ -91,6 +92,8 @@ class _Lowering:
     """Pipeline, first result, why: what was tried and cannot be."""
     plain: dict[str, Operator] = field(default_factory=dict)
     """Operators without policies."""
+    suits: dict[str, bool] = field(default_factory=dict)
+    """Operators that were looked at, and whether they only choose among values."""
 
     def run(self) -> Module:
         self.operators = Operators({o.name: o for o in self.module.operators})
@@ -103,19 +106,18 @@ class _Lowering:
         self._decide()
         self.report.stop_if_failed()
         tried = self._try()
-        if tried is not None and not self.options.price:
-            return tried
         if self.options.price:
             self._weigh()
+        self._check_budgets()
         self.report.stop_if_failed()
-        return self.lower(self.module)
+        return tried if tried is not None and not self.options.price else self.lower(self.module)
 
     def _decide(self) -> None:
         """Plan every node, and report what the program's contracts have against it."""
         told: set[tuple[str, str]] = set()
         for p in self.module.pipelines:
             ranges = self.calibration if self.calibration is not None and self.calibration.pipeline == p.name else None
-            self.plans[p.name] = plans_of(p, self.operators.known, self.policies, ranges, self.arch)
+            self.plans[p.name] = plans_of(p, self.operators.known, self.policies, ranges)
             for n in p.nodes:
                 plan = self.plans[p.name].get(n.results[0].name) if isinstance(n, Node) else None
                 if plan is not None and isinstance(n, Node):
@@ -156,6 +158,16 @@ class _Lowering:
         needs = requirements(found.setting.value) if found is not None else None
         return needs is not None and self.arch.kind == "cuda" and not any(r.admits(self.arch) for r in needs)
 
+    def _check_budgets(self) -> None:
+        """Whether what is kept holds the budgets."""
+        from pipelink_ir.passes.precision.estimate import check_budgets
+        seen = self.calibration
+        for p in self.module.pipelines:
+            mine = seen is not None and seen.pipeline == p.name
+            ranges = seen.edges if seen is not None and mine else {}
+            measured = seen.measured(self.module, p.name, str(self.arch)) if seen is not None and mine else {}
+            check_budgets(p, self.operators.known, self.plans[p.name], ranges, measured, str(self.arch), self.report)
+
     def lower(self, module: Module, kept: frozenset[str] | None = None) -> Module:
         """A module with pipelines of this one, or parts of them, as planned; of what is planned only the nodes `kept`, if that is said."""
         pipelines = {p.name: self._pipeline(p, self.plans[p.name], kept) for p in module.pipelines}
@@ -170,14 +182,21 @@ class _Lowering:
             return p
         line = Line(p, self.operators)
         conditions: list[Expr] = []
+        lowered_ones = {name: plan for name, plan in plans.items() if plan.lowers and (kept is None or name in kept)}
+        chosen = Pushing(p, self.operators, lowered_ones, self.suits).run()
         for item in p.nodes:
+            if isinstance(item, Node) and item.results[0].name in chosen:
+                put_chosen(line, item, chosen[item.results[0].name], str(self.arch))
+                continue
             plan = plans.get(item.results[0].name) if isinstance(item, Node) else None
             if plan is None or isinstance(item, Alias):
                 line.keep(item)
+                self._given(item, line)
                 continue
             at = len(line.out)
             refused = plan.refused
-            lowers = plan.lowers and (kept is None or item.results[0].name in kept)
+            lowers = item.results[0].name in lowered_ones
+            plan = lowered_ones.get(item.results[0].name, plan)
             if lowers:
                 more, refused = self._lowered(item, plan, line)
                 conditions += more
@@ -189,6 +208,12 @@ class _Lowering:
                 line.out[at:] = spread(item, [n for n in line.out[at:] if isinstance(n, Node)])
         where = (*p.where, *(c for c in dict.fromkeys(conditions) if c not in p.where))
         return replace(p, nodes=line.nodes(), where=where)
+
+    def _given(self, item: Node | Alias, line: Line) -> None:
+        """Remember the codes that the program itself brings back to values."""
+        codes = given_codes(self.operators.known[item.op]) if isinstance(item, Node) and item.op.startswith("std.dequantize") else None
+        if codes is not None and isinstance(item, Node):
+            line.remember(item.results[0].name, ("codes", codes), item.device, line.first(args_of(item)[0].name))
 
     def _as_it_is(self, n: Node, policy: Policy, refused: str | None) -> Node:
         """A node that is not lowered, with why. Its block and library are still those of the policy."""

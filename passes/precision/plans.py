@@ -9,8 +9,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.nodes import Apply, Operand, Operator, Reduce
-from pipelink_ir.ir.targets import Arch
+from pipelink_ir.ir.nodes import Apply, Axis, Define, Name, Operand, Operator, Reduce
 from pipelink_ir.ir.walk import reads_in, walk
 from pipelink_ir.passes.precision.calibrated import EdgeRange, scale_of
 from pipelink_ir.passes.precision.codes import Codes
@@ -18,11 +17,12 @@ from pipelink_ir.passes.precision.edges import stem
 from pipelink_ir.passes.precision.floats import admitted, is_float, varying
 from pipelink_ir.passes.precision.policy import Policy
 from pipelink_ir.passes.precision.products import block_axis, channel_axis, contracted, factors, memory_order, uses_of
+from pipelink_ir.passes.precision.selecting import selects
 
 BLOCK = 32
 """Places of a block of i4 weights, where the policy does not say."""
-CALIBRATED, MEASURED, UNCALIBRATED = "calibrated", "measured", "uncalibrated"
-"""Where the range of an activation comes from: the file; each call, as the policy says; each call, since there is no file."""
+CALIBRATED, MEASURED, UNCALIBRATED, GIVEN = "calibrated", "measured", "uncalibrated", "given"
+"""Where the range of an activation comes from: the file; each call, as the policy says; each call, since there is no file; the program, which has codes."""
 
 _CURVED = frozenset(("exp", "exp2", "expm1", "log", "log2", "log1p", "logaddexp", "sqrt", "rsqrt", "pow", "**", "/"))
 
@@ -58,16 +58,17 @@ class Plan:
         return self.refused is None and (self.dtype is not None or bool(self.codes))
 
 
-def plan(op: Operator, policy: Policy, weights: Set[str], ranges: Mapping[str, EdgeRange | None], calibrated: bool, arch: Arch) -> Plan:
+def plan(op: Operator, policy: Policy, weights: Set[str], ranges: Mapping[str, EdgeRange | None], calibrated: bool,
+         ready: Mapping[str, Codes]) -> Plan:
     """What a policy makes of an operator. `weights`: operands that come from parameters; `ranges`: what calibration saw of the others; `calibrated`: whether
-    there is a file at all."""
+    there is a file at all; `ready`: codes that the program has of them."""
     dtype = policy.dtype
     if op.kernel is not None and op.compute is None and (dtype is not None or policy.weights is not None):
         return Plan(policy, refused=f"declined: '@{stem(op.name)}' is a kernel of its own")
     plain = dtype is not None and is_float(dtype) and (policy.scheme == "plain" or not dtype.startswith("f8"))
     out = _float(op, policy, dtype) if plain and dtype is not None else Plan(policy)
     if dtype is not None and not plain:
-        out = _activations(op, policy, dtype, weights, ranges, calibrated, out)
+        out = _activations(op, policy, dtype, weights, ranges, calibrated, ready, out)
     kind = policy.weights if policy.weights is not None else dtype if not plain else None
     if kind is not None:
         out = _weights(op, policy, kind, weights, out)
@@ -101,12 +102,15 @@ def _float(op: Operator, policy: Policy, dtype: str) -> Plan:
 # -------------------------------------------------------------------------------------------------------------------------- codes
 
 
-def _activations(op: Operator, policy: Policy, dtype: str, weights: Set[str], ranges: Mapping[str, EdgeRange | None], calibrated: bool, out: Plan) -> Plan:
+def _activations(op: Operator, policy: Policy, dtype: str, weights: Set[str], ranges: Mapping[str, EdgeRange | None], calibrated: bool,
+                 ready: Mapping[str, Codes], out: Plan) -> Plan:
     floats = [o for o in op.operands if is_float(o.type.dtype)]
     products = [o for o in floats if contracted(op, o.name)]
     asked = [o for o in products or floats if o.name not in weights and (not products or _meets(op, o, {x.name for x in products}))]
     shares = False
     if not products:
+        if selects(op) and not elementwise(op):
+            return replace(out, refused=f"declined: '@{stem(op.name)}' only chooses among values; it works on codes where all that read its result do")
         if not policy.force and curved(op):
             why = f"declined: '@{stem(op.name)}' computes powers or quotients of what it sums, which stay in f32 (force = true changes that)"
             return replace(out, refused=why)
@@ -116,6 +120,9 @@ def _activations(op: Operator, policy: Policy, dtype: str, weights: Set[str], ra
     missing: list[str] = []
     for o in asked:
         seen = ranges.get(o.name)
+        if o.name in ready and ready[o.name].dtype == dtype:
+            codes[o.name], found[o.name] = ready[o.name], GIVEN
+            continue
         if policy.ranges == "calibrated" and seen is not None:
             scale, zero = scale_of(seen, dtype, policy.scheme)
             codes[o.name], found[o.name] = Codes(dtype, scale, zero), CALIBRATED
@@ -138,6 +145,17 @@ def _zero(dtype: str, policy: Policy) -> int | str:
     if policy.scheme == "affine" and dtype in ("i8", "u8"):
         return "tensor"
     return 128 if dtype == "u8" else 0
+
+
+def elementwise(op: Operator) -> bool:
+    """Whether each place of a result is made of the same place of the operands."""
+    own = {o.name for o in op.operands if o.type.dims}
+    for d in op.compute.body if op.compute is not None else ():
+        if isinstance(d, Define):
+            at = tuple(Name(a.index) if isinstance(a, Axis) and a.lo is None else None for a in d.axes)
+            if any(r.indices != at for r in reads_in(d.value) if r.tensor in own):
+                return False
+    return True
 
 
 def curved(op: Operator) -> bool:

@@ -5,17 +5,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.nodes import Alias, Node, Operator, Pipeline
-from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.precision.calibrated import Calibration, EdgeRange
 from pipelink_ir.passes.precision.codes import Codes
 from pipelink_ir.passes.precision.edges import args_of
 from pipelink_ir.passes.precision.plans import Plan, plan
 from pipelink_ir.passes.precision.policy import Policy
+from pipelink_ir.passes.precision.pushing import given_codes
 
 
-def plans_of(p: Pipeline, operators: Mapping[str, Operator], policies: Mapping[str, Policy], calibration: Calibration | None, arch: Arch) -> dict[str, Plan]:
+def plans_of(p: Pipeline, operators: Mapping[str, Operator], policies: Mapping[str, Policy], calibration: Calibration | None) -> dict[str, Plan]:
     """The plan of each node whose operator has a policy, by its first result."""
-    return _Survey(p, operators, policies, calibration, arch).run()
+    return _Survey(p, operators, policies, calibration).run()
 
 
 @dataclass(slots=True)
@@ -24,10 +24,11 @@ class _Survey:
     operators: Mapping[str, Operator]
     policies: Mapping[str, Policy]
     calibration: Calibration | None
-    arch: Arch
     origin: dict[str, str] = field(default_factory=dict)
     params: set[str] = field(default_factory=set)
     plans: dict[str, Plan] = field(default_factory=dict)
+    ready: dict[str, Codes] = field(default_factory=dict)
+    """Edges whose codes the program itself has, since it made values of them."""
     known: dict[tuple[object, ...], Plan] = field(default_factory=dict)
 
     def run(self) -> dict[str, Plan]:
@@ -37,6 +38,9 @@ class _Survey:
             if isinstance(item, Alias):
                 self.origin[item.name.name] = self._first(item.of.name)
                 continue
+            codes = given_codes(self.operators[item.op]) if item.op.startswith("std.dequantize") else None
+            if codes is not None:
+                self.ready[item.results[0].name] = codes
             made = self._plan(item)
             if made is not None:
                 self.plans[item.results[0].name] = made
@@ -57,9 +61,10 @@ class _Survey:
         edges = {o.name: self._first(e.name) for o, e in zip(op.operands, args_of(n), strict=True)}
         weights = frozenset(o for o, e in edges.items() if e in self.params)
         ranges = {o: self._range(e, n, o) for o, e in edges.items() if o not in weights}
-        key = (op.name, weights, tuple(ranges.items()))
+        ready = {o: self.ready[e] for o, e in edges.items() if e in self.ready}
+        key = (op.name, weights, tuple(ranges.items()), tuple(ready.items()))
         if key not in self.known:
-            self.known[key] = plan(op, policy, weights, ranges, self.calibration is not None, self.arch)
+            self.known[key] = plan(op, policy, weights, ranges, self.calibration is not None, ready)
         return self.known[key]
 
     def _range(self, edge: str, n: Node, operand: str) -> EdgeRange | None:

@@ -200,7 +200,7 @@ def test_what_comes_of_parameters_is_computed_once(target: str, clause: str) -> 
     np.testing.assert_array_equal(bound(x=a["x"]).y, c(**a).y)
     # Nothing that runs at a call reads a parameter that was cast or coded: it reads what was made of it when it was bound.
     read = {e.name for p in bound.rest.module.pipelines for n in p.nodes for e in getattr(n, "args", ())}
-    assert not read & {"w", "v"} and {"once.w.q", "once.v.q"} & read or {"once.w.f16", "once.v.f16"} <= read
+    assert (not read & {"w", "v"} and {"once.w.q", "once.v.q"} & read) or {"once.w.f16", "once.v.f16"} <= read
     # ... so what is in the parameters' arrays later changes nothing.
     before = bound(x=a["x"]).y.copy()
     a["w"][:] = 0
@@ -215,7 +215,8 @@ def test_sums_that_could_leave_i32_are_a_condition_of_the_call_or_declined() -> 
     (where,) = c.pipeline.where
     from pipelink_ir.grammar.printer import print_expr
     limit = 131071
-    assert print_expr(where) == f"K <= {limit}" and 128 * 128 * limit < 2 ** 31 <= 128 * 128 * (limit + 1)
+    assert print_expr(where) == f"K <= {limit}"
+    assert 128 * 128 * limit < 2 ** 31 <= 128 * 128 * (limit + 1)
     rng = np.random.default_rng(0)
     too_long = {"x": rng.normal(size=(1, limit + 1)).astype(F32), "w": rng.normal(size=(limit + 1, 1)).astype(F32), "b": np.zeros(1, F32)}
     with pytest.raises(ProgramError, match="K <= 131071"):
@@ -237,21 +238,27 @@ def failed(text: str, clause: str, more: str = "") -> str:
 
 def test_ranges_that_a_clause_wants_calibrated_and_nobody_measured() -> None:
     said = failed(ONE, "dtype = i8, ranges = calibrated")
-    assert "PL4201" in said and "there is no calibration for '%x'" in said and "ranges = dynamic" in said and "<text>:3:" in said
+    assert "PL4201" in said
+    assert "there is no calibration for '%x'" in said
+    assert "ranges = dynamic" in said
+    assert "<text>:3:" in said
 
 
 def test_a_file_without_an_edge_is_an_error_unless_ranges_are_dynamic(tmp_path: Path) -> None:
     path = tmp_path / "p.calibration.yaml"
     path.write_text(CALIBRATION.replace("  a: {min: 0.0, max: 10.0, low: 0.0, high: 10.0}\n", ""))
     said = failed(TWO, "dtype = i8", f",calibration=\"{path}\"")
-    assert "has no range of '%a'" in said and "p.calibration.yaml" in said
+    assert "has no range of '%a'" in said
+    assert "p.calibration.yaml" in said
     compiled(TWO, "dtype = i8, ranges = dynamic", "cpu", f",calibration=\"{path}\"")
 
 
 def test_a_range_beyond_the_dtype_names_both_clauses() -> None:
     ranged = ONE.replace("downgrade sm_90", "semantic  { %y { range = [0, 100000] } }\n  downgrade sm_90")
     said = failed(ranged, "dtype = f16")
-    assert "ends at 65504" in said and "promises values up to 100000" in said and "its range" in said
+    assert "ends at 65504" in said
+    assert "promises values up to 100000" in said
+    assert "its range" in said
     compiled(ranged, "dtype = bf16", "cpu")
 
 
