@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from PIL import Image
 
 from pipelink_ir.passes.precision.calibration_file import read_calibration
-from tests.unit.cli.command import Done
+from tests.unit.cli.command import ROOT, Done
 
 NET = """
 op @linear(%x: tensor<NxKxf32>, %w: tensor<KxMxf32>) -> (%y: tensor<NxMxf32>) {
@@ -204,3 +205,31 @@ def test_compare_made_by_a_process_has_a_clean_standard_output(net: Path, tmp_pa
     done: Any = process("compare", "net.plir", "--a", "cpu", "--b", "cpu", "--data", "data", "--inputs", "weights.npz", "--format", "json", cwd=tmp_path)
     assert done.returncode == 0
     assert json.loads(done.stdout)["first"] is None
+
+
+def test_the_page_tells_what_happens(pipelinkc: Command, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "calibration.md").read_text(encoding="utf-8")
+    (tmp_path / "net.plir").write_text(page.partition("```plir\n")[2].partition("```")[0], encoding="utf-8")
+    rng = np.random.default_rng(0)
+    w, b, v, c = (rng.standard_normal(s).astype(np.float32) / d for s, d in (((256, 512), 16), (512, 10), ((512, 256), 16), (256, 10)))
+    np.savez(tmp_path / "weights.npz", w=w, b=b, v=v, c=c)
+    (tmp_path / "samples").mkdir()
+    xs = [rng.standard_normal((64, 256)).astype(np.float32) for _ in range(8)]
+    for k, x in enumerate(xs):
+        np.savez(tmp_path / "samples" / f"{k}.npz", x=x)
+    commands = re.findall(r"^    pipelinkc (.*)$", page, re.MULTILINE)
+    assert [c.split()[0] for c in commands] == ["calibrate", "compare"]
+    done = pipelinkc(*commands[0].split(), "--on", "cpu")
+    assert done.status == 0, done.err
+    h = np.concatenate(xs).astype(np.float64) @ w + b
+    # The first rows are those of ranges; rows of errors come after them.
+    seen, told = ({line.split()[0]: line.split() for line in reversed(text.splitlines()) if line.strip().startswith("%")} for text in (done.out, page))
+    for edge, whole in (("%x", np.concatenate(xs)), ("%y.h", h), ("%y.r", np.maximum(h, 0))):
+        for row in (seen, told):
+            assert [float(t) for t in row[edge][1:3]] == pytest.approx([whole.min(), whole.max()], rel=1e-4)
+    for line in re.findall(r"^      (?:x|y\.h): \{min: (.*?), max: (.*?), ", page, re.MULTILINE):
+        assert any([float(t) for t in line] == pytest.approx([a.min(), a.max()], rel=1e-4) for a in (np.concatenate(xs), h))
+    done = pipelinkc(*commands[1].replace("sm_87", "sm_87,on=cpu").split())
+    assert done.status == 0, done.err
+    assert "the error first exceeds 0.01 at %y.h, made by @std.nn.linear.1 as mlp.up" in done.out
+    assert "the error first exceeds 0.01 at %y.h, made by @std.nn.linear.1 as mlp.up" in page
