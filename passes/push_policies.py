@@ -200,7 +200,7 @@ class _Push:
             settings = ()  # Says that the graph's clause leaves it alone, so that the project's does not come to it when this text is read back.
         if settings == own:
             return op.name, reason
-        new = Downgrade(str(self.arch) if clause is None else clause.target, settings, span=span)
+        new = Downgrade(str(Arch(self.arch.kind, self.arch.sm)) if clause is None else clause.target, settings, span=span)
         others = tuple(d for d in op.downgrades if d is not clause)
         return self._copy(op, replace(op, downgrades=(*others, new)), new), reason
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
@@ -49,30 +49,36 @@ def _check_target(op: Operator, d: Downgrade, arch: Arch, report: Report) -> Non
                        [Note("it asks for it here", found.setting.span)], f"write what the policy asks for into the operator, or 'arch = \">= {arch}\"'")
 
 
-def labelled(op: Operator, path: str, operators: Operators) -> Operator | list[str] | None:
+def labelled(op: Operator, path: str, operators: Operators, index: dict[str, dict[str, Node]]) -> Operator | list[str] | None:
     """What the node with the label `path` calls, `outer.inner` for one inside a labelled graph (None if that operator is not known). Where there is no
-    such label: those that there are, as far as the path leads."""
+    such label: those that there are, as far as the path leads. `index` keeps the labels of operators that were looked at."""
     label, _, rest = path.partition(".")
-    nodes = {n.label: n for n in (op.graph.nodes if op.graph is not None else ()) if isinstance(n, Node) and n.label is not None}
+    nodes = index.get(op.name)
+    if nodes is None:
+        nodes = {n.label: n for n in (op.graph.nodes if op.graph is not None else ()) if isinstance(n, Node) and n.label is not None}
+        index[op.name] = nodes
     if label not in nodes:
         return sorted(nodes)
     callee = operators.get(nodes[label].op)
     if not rest or callee is None:
         return callee
-    found = labelled(callee, rest, operators)
+    found = labelled(callee, rest, operators, index)
     return [f"{label}.{name}" for name in found] if isinstance(found, list) else found
 
 
 def leaves(op: Operator, operators: Operators) -> Iterator[Operator]:
     """The operators that a graph comes down to, each once."""
+    return (x for x in within(op, operators) if x.graph is None)
+
+
+def within(op: Operator, operators: Operators) -> Iterator[Operator]:
+    """An operator and all that are inside, each once."""
     seen: set[str] = {op.name}
     todo = [op]
     while todo:
         one = todo.pop()
-        if one.graph is None:
-            yield one
-            continue
-        for n in one.graph.nodes:
+        yield one
+        for n in one.graph.nodes if one.graph is not None else ():
             callee = operators.get(n.op) if isinstance(n, Node) else None
             if callee is not None and callee.name not in seen:
                 seen.add(callee.name)
@@ -89,6 +95,10 @@ class _OnOperator:
     clause: Clause
     operators: Operators
     report: Report
+    index: dict[str, dict[str, Node]] = field(default_factory=dict)
+
+    def _at(self, path: str) -> Operator | list[str] | None:
+        return labelled(self.op, path, self.operators, self.index)
 
     def check(self) -> None:
         before = len(self.report.diagnostics)
@@ -117,7 +127,7 @@ class _OnOperator:
     # ------------------------------------------------------------------------------------------------------------------- labels
 
     def _label(self, s: Setting) -> None:
-        callee = labelled(self.op, s.key, self.operators)
+        callee = self._at(s.key)
         if isinstance(callee, list):
             self._no_label(s, callee)
         elif check_dtype_word(s, self.report) and callee is not None:
@@ -130,7 +140,7 @@ class _OnOperator:
 
     def _no_label(self, s: Setting, there: list[str]) -> None:
         parent, _, last = s.key.rpartition(".")
-        above = labelled(self.op, parent, self.operators) if parent else None
+        above = self._at(parent) if parent else None
         if isinstance(above, Operator) and above.graph is None:
             self._error(s, f"'{parent}' calls '@{above.name}', which has no node '{last}': it is no graph", [Note("it is declared here", above.signature)],
                         f"write '{parent} = {contracts.describe(s.value)}'", key=True)
@@ -142,11 +152,11 @@ class _OnOperator:
     def _mixed(self) -> None:
         """`precision = mixed` and labels go together."""
         precision, others = self.clause.of.get("precision"), self.clause.labels
-        known = [s for s in others if not isinstance(labelled(self.op, s.key, self.operators), list)]
+        known = [s for s in others if not isinstance(self._at(s.key), list)]
         if precision is None and known:
             self._error(known[0], f"the label '{known[0].key}' counts under 'precision = mixed' only", (), "add 'precision = mixed' to the clause")
         if precision is not None and not others:
-            labels = labelled(self.op, "", self.operators)
+            labels = self._at("")
             example = f", as in '{labels[0]} = f16'; the labels are {', '.join(labels)}" if isinstance(labels, list) and labels else \
                 ": label the nodes of a graph, '… as ffn_up'"
             self._error(precision, "'precision = mixed' says nothing: no label has a dtype", (), "give labels a dtype" + example)
@@ -219,8 +229,8 @@ class _OnOperator:
         if budget is None or self.clause.dtypes or "weights" in self.clause.of:
             return
         if self.op.graph is not None:
-            inner = (d for x in leaves(self.op, self.operators) for d in x.downgrades if parse_arch(d.target) == self.arch)
-            if any(s.key in ("dtype", "weights") for d in inner for s in d.settings or ()):
+            inner = (d for x in within(self.op, self.operators) if x is not self.op for d in x.downgrades if parse_arch(d.target) == self.arch)
+            if any(s.key in ("dtype", "weights", "precision") for d in inner for s in d.settings or ()):
                 return
         if _written_by_a_pass(self.op.name):
             return
