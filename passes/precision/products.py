@@ -195,7 +195,7 @@ def memory_order(op: Operator, operand: str) -> tuple[int, ...]:
         others = {n for p in parts if u.read not in set(_plain_reads(p)) for n in names_in(p)}
         summed = summed_axes(u)
         own = [k for k, i in enumerate(u.read.indices) if k not in summed]
-        if not own or any(names_in(u.read.indices[k]) & others for k in own):
+        if not u.with_data or not own or any(names_in(u.read.indices[k]) & others for k in own):
             return ()
         orders.add((*own, *sorted(summed)))
     found = next(iter(orders)) if len(orders) == 1 else ()

@@ -14,7 +14,7 @@ from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Apply, Cast, Define, Expr, FloatLit, IntLit, Let, Operand, Operator, Range, Read, Reduce
 from pipelink_ir.ir.walk import children, rebuild
 from pipelink_ir.passes.infer.operator import typed_operator
-from pipelink_ir.passes.precision.codes import Codes, code_type, constant_of
+from pipelink_ir.passes.precision.codes import LARGEST, Codes, code_type, constant_of
 from pipelink_ir.passes.precision.sections import NoCode, number, sections_on_codes
 
 CHOOSES = ("max", "min")
@@ -119,9 +119,11 @@ def _on_codes(op: Operator, same: _Same, name: str) -> Operator:
 
 def _stored(e: Expr, codes: Codes) -> Expr:
     """A code as it is stored: what a maximum of nothing gives saturates, as it does when it is coded."""
-    if not codes.is_int:
-        return e
-    return Cast(codes.dtype, e, any(isinstance(x, Reduce) for x in _all(e)), span=e.span)
+    beyond = any(isinstance(x, Reduce) for x in _all(e))
+    if codes.is_int:
+        return Cast(codes.dtype, e, beyond, span=e.span)
+    top = LARGEST[codes.dtype]
+    return Apply("clamp", (e, FloatLit(-top), FloatLit(top)), span=e.span) if beyond else e
 
 
 def _all(e: Expr) -> list[Expr]:

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from pipelink_ir.grammar import parse
-from pipelink_ir.grammar.printer import print_operator, print_type
+from pipelink_ir.grammar.printer import print_expr, print_operator, print_type
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Operand, Operator
 from pipelink_ir.passes.infer.operator import typed_operator
@@ -42,7 +42,6 @@ def called(op: Operator, *arrays: Any, target: str = "reference", **attributes: 
 
 
 def conditions(op: Operator) -> list[str]:
-    from pipelink_ir.grammar.printer import print_expr
     return [print_expr(w) for w in op.where]
 
 
@@ -56,7 +55,8 @@ def spread(scale: Array, codes: Codes, shape: tuple[int, ...]) -> Array:
         assert codes.axis is not None
         return np.broadcast_to(scale.reshape([-1 if k == codes.axis else 1 for k in range(len(shape))]), shape)
     if codes.scale == "block":
-        assert codes.axis is not None and codes.size is not None
+        assert codes.axis is not None
+        assert codes.size is not None
         return np.take(np.repeat(scale, codes.size, axis=codes.axis), range(shape[codes.axis]), axis=codes.axis)
     return np.broadcast_to(scale, shape)
 
