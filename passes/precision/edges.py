@@ -14,6 +14,7 @@ from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Alias, Device, Edge, IntLit, Module, Name, Node, Operator, Pack, Pipeline, Scoped, Section, Setting, TensorType
 from pipelink_ir.ir.walk import substitute
+from pipelink_ir.passes.precision.codes import own_symbols
 from pipelink_ir.passes.precision.floats import caster
 from pipelink_ir.passes.shapes import bind_symbols
 from pipelink_ir.passes.simplify.nodes import holds
@@ -45,9 +46,10 @@ class Operators:
     def unused(self, name: str) -> str:
         return unused(name, self.known, self.numbers)
 
-    def cast(self, rank: int, source: str, to: str) -> Operator:
-        """`@std.cast.N` for tensors of a rank."""
-        found = self.get(("cast", rank, source, to), "std.cast.1", lambda name: caster(rank, source, to, name))
+    def cast(self, type: TensorType, to: str) -> Operator:
+        """`@std.cast.N` of a type."""
+        t = own_symbols(type)
+        found = self.get(("cast", t.dims, t.dtype, to), "std.cast.1", lambda name: caster(t, to, name))
         assert isinstance(found, Operator)
         return found
 
@@ -151,7 +153,7 @@ class Line:
             return edge
         found = self.form(edge, ("cast", to), near.device)
         if found is None:
-            op = self.operators.cast(len(t.dims), t.dtype, to)
+            op = self.operators.cast(t, to)
             found = self.insert(op, [edge], [f"{edge}.{to}"], near, reason)[0]
             self.remember(edge, ("cast", to), near.device, found)
         return found
@@ -159,7 +161,7 @@ class Line:
     def cast_back(self, made: str, edge: str, t: TensorType, near: Node, reason: str) -> None:
         """Define `edge`, of type `t`, as a cast of an edge that was made in its place."""
         narrow = self.types[made].dtype
-        self._insert(self.operators.cast(len(t.dims), narrow, t.dtype), [made], [edge], near, reason)
+        self._insert(self.operators.cast(self.types[made], t.dtype), [made], [edge], near, reason)
         if holds(DTYPES[narrow], DTYPES[t.dtype]):
             self.remember(edge, ("cast", narrow), near.device, made)
 

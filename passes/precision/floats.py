@@ -116,10 +116,9 @@ def with_clause(op: Operator, policy: Policy) -> Operator:
     return op if tuple(sections) == op.sections and not op.downgrades else replace(op, sections=tuple(sections), downgrades=())
 
 
-def caster(rank: int, source: str, to: str, name: str) -> Operator:
-    """The built-in `@std.cast` for tensors of a rank, as inference specialises it."""
-    dims = tuple(f"D{k}" for k in range(rank))
-    axes = tuple(f"d{k}" for k in range(rank))
-    shape = tuple(map(Name, dims))
+def caster(t: TensorType, to: str, name: str) -> Operator:
+    """The built-in `@std.cast` of a type in symbols of an operator (`own_symbols`), as inference specialises it."""
+    axes = tuple(f"d{k}" for k in range(len(t.dims)))
     body = Define("y", tuple(map(Axis, axes)), Cast(to, Read("x", tuple(map(Name, axes)))))
-    return Operator(name, (Operand("x", TensorType(shape, source)),), (Operand("y", TensorType(shape, to)),), compute=Compute((body,)))
+    source = TensorType(t.dims, t.dtype)
+    return Operator(name, (Operand("x", source),), (Operand("y", replace(source, dtype=to)),), compute=Compute((body,)))
