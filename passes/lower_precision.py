@@ -122,6 +122,7 @@ class _Lowering:
                 plan = self.plans[p.name].get(n.results[0].name) if isinstance(n, Node) else None
                 if plan is not None and isinstance(n, Node):
                     _check_ranges(self.operators.known[n.op], plan, told, self.report)
+                    _check_seen(n, self.operators.known[n.op], plan, ranges, self.report)
                     _check_missing(n, self.operators.known[n.op], plan, self.calibration, self.report)
 
     def _try(self) -> Module | None:
@@ -255,6 +256,24 @@ def _check_ranges(op: Operator, plan: Plan, told: set[tuple[str, str]], report: 
                      f"the policy takes '%{o.name}' to {plan.dtype}, which ends at {LARGEST[plan.dtype]:g}, but '@{stem(op.name)}' {what} values up to "
                      f"{largest:g}",
                      [Note("its range", found.setting.span)], "lower to bf16, or leave this operator as it is")
+
+
+def _check_seen(n: Node, op: Operator, plan: Plan, calibration: Calibration | None, report: Report) -> None:
+    """Values beyond the largest number of a dtype that calibration has seen on an edge that is to have it: they would be infinite, or NaN in f8e4m3."""
+    if plan.dtype is None or calibration is None:
+        return
+    edges = [(o, e) for o, e in zip((*op.operands, *op.results), (*args_of(n), *n.results), strict=True) if o.name in plan.names and o.name not in plan.codes]
+    for o, e in edges:
+        seen = calibration.edges.get(e.name)
+        largest = max(abs(seen.min), abs(seen.max)) if seen is not None else 0.0
+        if seen is None or largest <= LARGEST[plan.dtype]:
+            continue
+        finite = contracts.setting(op, "semantic", "finite", o.name)
+        notes = [Note("the node", n.loc or n.op_span), *([Note(f"'%{o.name}' is to be finite", finite.setting.span)] if finite is not None else [])]
+        report.error("range", plan.policy.spans.get("dtype", plan.policy.span),
+                     f"the policy takes '%{e.name}' to {plan.dtype}, which ends at {LARGEST[plan.dtype]:g}, but calibration has seen {largest:g} there", notes,
+                     "lower to bf16, or leave this operator as it is")
+        return
 
 
 def _check_missing(n: Node, op: Operator, plan: Plan, calibration: Calibration | None, report: Report) -> None:

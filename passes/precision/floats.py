@@ -60,11 +60,23 @@ def lowered(op: Operator, dtype: str, name: str, names: tuple[str, ...] | None =
         return replace(o, type=replace(o.type, dtype=dtype)) if o.name in change else o
     params = tuple(put(p) if isinstance(p, Operand) else p for p in op.params)
     new = replace(op, name=name, params=params, results=tuple(map(put, op.results)), downgrades=(), gradient=None)
-    return replace(new, sections=_sharing_kept(new))
+    return sharing_kept(new)
+
+
+def taken_over(op: Operator) -> dict[str, str]:
+    """Results that take over the memory of an operand, with that operand."""
+    found = {r.name: f.setting.value for r in op.results if (f := contracts.setting(op, "memory", "inplace", r.name)) is not None}
+    return {name: v.tensor for name, v in found.items() if isinstance(v, Read)}
+
+
+def sharing_kept(op: Operator) -> Operator:
+    """The operator without `inplace` between what does not have the same size any more."""
+    if not taken_over(op):
+        return op
+    return replace(op, sections=_sharing_kept(op))
 
 
 def _sharing_kept(op: Operator) -> tuple[Section, ...]:
-    """The sections, without `inplace` between what does not have the same size any more."""
     dtypes = {o.name: o.type.dtype for o in (*op.operands, *op.results)}
 
     def fits(s: Setting, result: str) -> bool:

@@ -10,7 +10,7 @@ from pipelink_ir.ir.nodes import Edge, Expr, Node, Operator, TensorType
 from pipelink_ir.ir.walk import names_in, substitute
 from pipelink_ir.passes.precision.codes import Codes, own_symbols, quantiser, scaler
 from pipelink_ir.passes.precision.edges import Line, args_of, joined, named, stem
-from pipelink_ir.passes.precision.floats import lowered, with_clause
+from pipelink_ir.passes.precision.floats import lowered, sharing_kept, taken_over, with_clause
 from pipelink_ir.passes.precision.plans import CALIBRATED, MEASURED, UNCALIBRATED, Plan
 from pipelink_ir.passes.precision.quantised import quantised
 from pipelink_ir.passes.precision.sums import summer
@@ -82,7 +82,7 @@ def put_in(line: Line, n: Node, plan: Plan, arch: str) -> tuple[tuple[Expr, ...]
     def build(name: str) -> Operator | str:
         base = lowered(op, plan.dtype, name, plan.names) if plan.dtype is not None else op
         made = quantised(base, plan.codes, name)
-        return made if isinstance(made, str) else with_clause(replace(made, gradient=None), policy)
+        return made if isinstance(made, str) else with_clause(sharing_kept(replace(made, gradient=None)), policy)
     how = policy.dtype or policy.weights or ""
     new = operators.get(("codes", n.op, plan.dtype, plan.names, ordered), named(n.op, how), build)
     if isinstance(new, str):
@@ -116,6 +116,8 @@ def results_in(line: Line, n: Node, new: Operator, args: Sequence[str], plan: Pl
         changed = r.type.dtype != t.dtype
         results.append(Edge(line.fresh(f"{e.name}.{r.type.dtype}"), span=e.span) if changed else e)
         types.append(replace(t, dtype=r.type.dtype))
+    apart = [f"'%{r}' cannot take over the memory of '%{o}', which has another size now" for r, o in taken_over(old).items() if r not in taken_over(new)]
+    reason = "; declined: ".join([reason, *apart])
     spans = {o.name: e.span for o, e in zip(old.operands, args_of(n), strict=True)}
     edges = tuple(Edge(a, span=spans.get(o.name.partition(".")[0], n.span)) for o, a in zip(new.operands, args, strict=True))
     line.keep(replace(n, op=new.name, args=edges, results=tuple(results), types=tuple(types), plan=None, reason=joined(n.reason, reason)))

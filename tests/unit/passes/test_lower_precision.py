@@ -262,6 +262,14 @@ def test_a_range_beyond_the_dtype_names_both_clauses() -> None:
     compiled(ranged, "dtype = bf16", "cpu")
 
 
+def test_values_beyond_the_dtype_that_calibration_has_seen(tmp_path: Path) -> None:
+    path = tmp_path / "p.calibration.yaml"
+    path.write_text(CALIBRATION.replace("max: 10.0, low", "max: 70000.0, low"))
+    said = failed(TWO, "dtype = f16", f",calibration=\"{path}\"")
+    assert "takes '%a' to f16, which ends at 65504, but calibration has seen 70000 there" in said
+    compiled(TWO, "dtype = bf16", "cpu", f",calibration=\"{path}\"")
+
+
 def test_without_a_calibration_the_ledger_says_how_ranges_are_found() -> None:
     c = compiled(ONE, "dtype = i8", "cpu")
     assert any("since there is no calibration" in e.reason for e in c.ledger)
