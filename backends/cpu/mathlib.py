@@ -341,7 +341,8 @@ _COMPARE = {"==": ("oeq", "eq"), "!=": ("une", "ne"), "<": ("olt", "slt"), "<=":
 _INTRINSIC_FLOAT = {"min": "minimum", "max": "maximum", "fmin": "minnum", "fmax": "maxnum", "abs": "fabs", "floor": "floor", "ceil": "ceil",
                     "sqrt": "sqrt", "exact_sqrt": "sqrt", "fma": "fma"}
 _INTRINSIC_INT = {"min": "smin", "max": "smax", "fmin": "smin", "fmax": "smax"}
-_SIMPLE: dict[str, Callable[..., Value]] = {"+": Body.add, "-": Body.sub, "*": Body.mul, "/": Body.div, "exact_div": Body.div, "neg": Body.neg, "and": Body.band, "or": Body.bor,
+_SIMPLE: dict[str, Callable[..., Value]] = {"+": Body.add, "-": Body.sub, "*": Body.mul, "/": Body.div, "exact_div": Body.div, "neg": Body.neg,
+                                            "and": Body.band, "or": Body.bor,
                                             "not": Body.bnot}
 
 

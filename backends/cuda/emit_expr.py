@@ -15,7 +15,7 @@ import numpy as np
 from pipelink_ir.backends.cuda.bounds import LIMIT, Bounds, exact, full
 from pipelink_ir.backends.cuda.kinds import C_TYPES, Kinds
 from pipelink_ir.backends.cuda.literals import ATOM, UNARY, literal
-from pipelink_ir.backends.loops.form import Aligned, Choose, Const, Convert, Expr, Kernel, Load, Op, Ref, Thread
+from pipelink_ir.backends.loops.form import FOUR, Aligned, Choose, Const, Convert, Expr, Kernel, Load, Op, Ref, Thread
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import BOOL, F16, F32, F64, I32, I64, DType
 
@@ -218,11 +218,22 @@ class Expressions:
     def _integer(self, x: Op) -> Text:
         if self.kinds.of(x) == "index":
             return self._index(x)
+        if x.fn == FOUR:
+            return self._four(x.args[:4], x.args[4])
         if x.fn not in _WRAPPING:
             return self._call(f"pl::{x.fn}", x.args)
         if not self._fits(x):
             return self._call(f"pl::{_WRAPPING[x.fn]}", x.args)
         return self._minus(x.args[0]) if x.fn == "neg" else self._infix(x)
+
+    def _four(self, words: tuple[Expr, ...], at: Expr) -> Text:
+        """Bytes of up to four words: of two words they are picked at once."""
+        assert isinstance(at, Const)
+        distinct = list(dict.fromkeys(words))
+        if len(distinct) > 2:
+            return self._call(f"pl::four<0x{int(at.value):04x}>", words)
+        places = sum((4 * distinct.index(w) + (int(at.value) >> 4 * k & 3)) << 4 * k for k, w in enumerate(words))
+        return self._call(f"pl::picked<0x{places:04x}>", (distinct[0], distinct[-1]))
 
     def _fits(self, x: Op) -> bool:
         """Whether a sum, difference or product cannot leave its type."""

@@ -33,6 +33,7 @@ from pipelink_ir.backends.loops.form import (
     Signal,
     Stmt,
     Store,
+    TakeWords,
     Trade,
     Var,
 )
@@ -148,6 +149,9 @@ class Writer:
                 self._assign(name, value)
             case Store() | Move():
                 self._store(s)
+            case TakeWords():
+                unless = "" if s.outside is None else f", {e.data(s.outside)}, {s.other}"
+                self.line(f"pl::load_words<{s.count}>({e.places[s.to].name}, &{e.places[s.source].name}[{e.address(s.index)}]{unless});")
             case For():
                 self._for(s)
             case If(cond, then, other):

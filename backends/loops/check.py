@@ -13,7 +13,7 @@ from pipelink_ir.backends.loops.gpu.check import check_device
 from pipelink_ir.backends.loops.own_check import check_own
 from pipelink_ir.backends.loops.tidy import DEPTH, parts
 from pipelink_ir.ir.diagnostics import internal_error
-from pipelink_ir.ir.dtypes import BOOL, F32, F64, I32, I64, DType
+from pipelink_ir.ir.dtypes import BOOL, F32, F64, I8, I32, I64, U8, DType
 
 _TYPES = (BOOL, I32, I64, F32, F64)
 _TO_BOOL = frozenset(("==", "!=", "<", "<=", ">", ">=", "isnan", "isinf", "doubtful"))
@@ -73,6 +73,9 @@ class _Checker:
             self.store(s)
         elif isinstance(s, form.Move):
             self.move(s)
+        elif isinstance(s, form.TakeWords):
+            fits = s.count in (4, 8, 16) and self.memory.get(s.source) in (I8, U8) and s.to in self.own and self.memory[s.to] is I32 and s.index.dtype is I64
+            self.need(fits and self.kernel.device == "gpu" and (s.outside is None or s.outside.dtype is BOOL), f"bytes of %{s.source} do not fit %{s.to}")
         elif isinstance(s, form.Alloc):
             self.need(s.size.dtype is I64 and s.name not in self.memory, f"the scratch {s.name} is declared twice or its size is no i64")
             self.memory[s.name] = s.memory
@@ -201,6 +204,9 @@ class _Checker:
 
     def op(self, x: form.Op) -> None:
         types = {a.dtype for a in x.args}
-        known = form.PRIMITIVES | form.SHORT | form.STEPS | set(form.EXACT.values())
+        known = form.PRIMITIVES | form.SHORT | form.STEPS | form.BYTES | set(form.EXACT.values())
         self.need(x.fn in known and len(types) == 1, f"'{x.fn}' of {', '.join(map(str, sorted(t.name for t in types)))}")
+        if x.fn in form.BYTES:
+            self.need(types == {I32} and x.dtype is (F32 if x.fn == form.DIGITS else I32) and self.kernel.device == "gpu", f"'{x.fn}' gives {x.dtype}")
+            return
         self.need(x.dtype is (BOOL if x.fn in _TO_BOOL else x.args[0].dtype), f"'{x.fn}' gives {x.dtype}")

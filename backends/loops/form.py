@@ -53,7 +53,7 @@ from pipelink_ir.backends.loops.form_words import DIGITS as DIGITS
 from pipelink_ir.backends.loops.form_words import DOTS as DOTS
 from pipelink_ir.backends.loops.form_words import FOUR as FOUR
 from pipelink_ir.backends.loops.form_words import MAGIC as MAGIC
-from pipelink_ir.backends.loops.form_words import Words as Words
+from pipelink_ir.backends.loops.form_words import TakeWords as TakeWords
 from pipelink_ir.ir.dtypes import BOOL, I64, DType
 from pipelink_ir.ir.source import Span
 
@@ -472,7 +472,7 @@ class Contract:
 
 
 Stmt = Union[Own, Contract, Let, Var, Assign, Store, Move, For, If, Alloc, Fail, Barrier, Combine, Fragment, Multiply, StoreFragment, CopyAsync, Commit, Await,
-             Trade, Signal, AwaitCount, StripLine, StripMultiply, Words]
+             Trade, Signal, AwaitCount, StripLine, StripMultiply, TakeWords]
 Block = tuple[Stmt, ...]
 
 # ---------------------------------------------------------------------------------------------------------------- kernels, programs

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class TakeWords:
     """Takes `count` neighbouring bytes of a buffer of bytes, from element `index` on, by one access as a `Move` does, and puts them as they lie into the i32 of
     a thread's own scratch `to`, four to each, the first the lowest. Where `outside` holds nothing is read, and each of them is `other`."""
 
@@ -22,7 +22,7 @@ class Words:
 
 
 FOUR = "four"
-"""`four(a, b, c, d, places)` of i32: the i32 whose lowest byte is one of a, the next one of b, …: which one, `places` says, a constant with four bits for each."""
+"""`four(a, b, c, d, places)` of i32: the i32 whose lowest byte is one of a, the next one of b, …: which, `places` says, a constant with four bits for each."""
 
 DOTS = {(True, True): "dot_ss", (False, True): "dot_us", (True, False): "dot_su", (False, False): "dot_uu"}
 """`dot_ss(a, b, c)` of i32: c and the products of the four bytes of a and b, which have signs (`s`) or none (`u`)."""

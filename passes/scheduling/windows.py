@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 
+from pipelink_ir.ir.dtypes import I8, U8
+from pipelink_ir.ir.nodes import Apply, Read, Reduce
 from pipelink_ir.ir.typed import Piece, TypedOperator
+from pipelink_ir.ir.walk import walk
 from pipelink_ir.passes.scheduling.costs import STORED, Costs, heavy
 from pipelink_ir.passes.scheduling.counts import count
 from pipelink_ir.passes.scheduling.shape import long_reductions
@@ -31,14 +34,16 @@ FIT = 4
 """So many such blocks should fit a multiprocessor. It is told so that each thread takes the registers that are its own: loads begin earlier in them."""
 KEPT = 96
 """Values that a thread may keep from row to row for that."""
+PAIRED = 4
+"""Rows of a thread whose sums are of products of bytes: those of two neighbours together."""
 BUSY = 32768
 """So many threads keep a GPU busy: a thread that computes several rows must leave enough for others to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A thread computes `many` neighbours along the axis `across`, in `rows` neighbours along the axis `down` (-1: there is none), and all places of the
-    axes `whole`."""
+    """A thread computes `many` neighbours along the axis `across`, in `rows` neighbours along the axis `down` (-1: there is none), each of `pair` neighbours
+    along the axis `beside` (-1: there is none), and all places of the axes `whole`."""
 
     across: int
     many: int
@@ -49,6 +54,8 @@ class Window:
     """Threads of a block, and …"""
     fit: int = 0
     """… how many blocks a multiprocessor should hold; 0 leaves it open."""
+    beside: int = -1
+    pair: int = 1
 
 
 def window_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None) -> Window | None:
@@ -67,7 +74,11 @@ def window_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, cho
     channels = [k for k in whole if sizes[k] != 1]
     if not shared and not any(_gathers(u, names[k]) or _turns(u, names, k, across) for u in uses for k in channels):
         return None
-    down = next((k for k in reversed(shared) if k != across), -1)
+    coded = _of_bytes(op, local, piece, chosen or {})
+    downs = [k for k in shared if k != across]
+    # Neighbouring threads share what lies between the rows through the cache; the rows of a thread share what they read in its registers.
+    down = -1 if not downs else downs[0] if coded and across not in shared else downs[-1]
+    beside = downs[-1] if len(downs) > 1 and down != downs[-1] else -1
     small = min((op.tensors[u.tensor].dtype.bytes for u in uses), default=4)
     many = min(MOST, WIDE // max(small, 1)) if shared or not any(_gathers(u, names[k]) for u in uses for k in channels) else 1
     known = sizes[across]
@@ -78,15 +89,34 @@ def window_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, cho
         runs = prod(n for k, n in enumerate(sizes) if n is not None and k not in whole) // many
         while rows > 1 and runs // rows < BUSY:
             rows //= 2
-    one = _cost(op, local, piece) * prod(sizes[k] or 1 for k in whole)
+    if beside >= 0:
+        rows = min(rows, PAIRED)
+    one = _cost(op, local, piece) * prod(sizes[k] or 1 for k in whole) * (2 if beside >= 0 else 1)
     while rows * many > 1 and one * rows * many > WORK:
         rows, many = (rows // 2, many) if rows > 1 else (1, many // 2)
     if many * rows == 1 and not channels:
         return None
     if rows == 1 or many == 1:
         return Window(across, many, down if rows > 1 else -1, rows, whole)
+    if beside >= 0:
+        return Window(across, many, down, rows, whole, THREADS, FIT, beside, 2)
     kept = _kept(uses, names, {names[k]: sizes[k] or 1 for k in whole}, names[across], many, names[down])
     return Window(across, many, down, rows, whole, THREADS, FIT if kept <= KEPT else 0)
+
+
+def _of_bytes(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int]) -> bool:
+    """Whether there are sums of products of bytes, four of which are one operation where neighbours are put together."""
+    values, seen = [piece.value], set[str]()
+    while values:
+        for x in walk(values.pop()):
+            if isinstance(x, Reduce) and x.kind == "sum" and isinstance(x.body, Apply) and x.body.fn == "*":
+                reads = [a for a in x.body.args if isinstance(a, Read) and op.tensors[a.tensor].dtype in (I8, U8)]
+                if len(reads) == 2 and reads[0].tensor != reads[1].tensor:
+                    return True
+            if isinstance(x, Read) and local(x.tensor) and x.tensor not in seen:
+                seen.add(x.tensor)
+                values += [p.value for p in op.tensors[x.tensor].pieces]
+    return False
 
 
 def slides(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None) -> bool:

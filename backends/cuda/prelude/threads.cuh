@@ -125,29 +125,6 @@ template <int COUNT> PL_DEVICE void store_many(bf16* to, const float* from) {
   put_many<COUNT / 2>(reinterpret_cast<u32*>(to), all);
 }
 #endif
-// Four bytes out of the low ones of four integers. The emulator's and HIP's compilers find a way of their own.
-PL_DEVICE u32 four_bytes(int a, int b, int c, int d) {
-#if PIPELINK_PTX
-  return __byte_perm(__byte_perm(u32(a), u32(b), 0x0040), __byte_perm(u32(c), u32(d), 0x0040), 0x5410);
-#else
-  return (u32(a) & 255u) | (u32(b) & 255u) << 8 | (u32(c) & 255u) << 16 | u32(d) << 24;
-#endif
-}
-template <int COUNT> PL_DEVICE void store_bytes(void* to, const int* from) {
-  if constexpr (COUNT % 4 == 0) {
-    Many<u32, COUNT / 4> all;
-    PL_UNROLL
-    for (int k = 0; k < COUNT / 4; k++) all.at[k] = four_bytes(from[4 * k], from[4 * k + 1], from[4 * k + 2], from[4 * k + 3]);
-    put_many<COUNT / 4>(static_cast<u32*>(to), all);
-  } else {
-    Many<u8, COUNT> all;
-    PL_UNROLL
-    for (int k = 0; k < COUNT; k++) all.at[k] = u8(from[k]);
-    put_many<COUNT>(static_cast<u8*>(to), all);
-  }
-}
-template <int COUNT> PL_DEVICE void store_many(i8* to, const int* from) { store_bytes<COUNT>(to, from); }
-template <int COUNT> PL_DEVICE void store_many(u8* to, const int* from) { store_bytes<COUNT>(to, from); }
 template <int COUNT, typename T> PL_DEVICE void copy_many(T* to, const T* from) { put_many<COUNT>(to, many_at<COUNT>(from)); }
 
 // ------------------------------------------------------------------------------------------------- the threads of a block

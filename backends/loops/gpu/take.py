@@ -64,8 +64,8 @@ class Taker:
         """The statements of a block with its loads put together."""
         out = [form.If(s.cond, tuple(self.taken(s.then)), tuple(self.taken(s.other))) if isinstance(s, form.If) else s for s in stmts]
         found = self._stretches(out)
-        before = {k for s in found for k in _needed(out, (s.index,)) or ()}
-        found = [s for s in found if not before & set(s.loads) and _needed(out, (s.index,)) is not None]
+        before = {k for s in found for k in needed(out, (s.index,)) or ()}
+        found = [s for s in found if not before & set(s.loads) and needed(out, (s.index,)) is not None]
         moves: list[form.Stmt] = []
         for near, some in self._by_distance(found).items():
             together: list[form.Stmt] = []
@@ -88,7 +88,7 @@ class Taker:
             word = self.e.fresh("near")
             moves.append(form.Let(word, form.Op("==", (second, form.Op("+", (first, i64(1)), I64)), BOOL)))
             moves.append(form.If(form.Ref(word, BOOL), tuple(together), tuple(apart)))
-        early = _needed(out, [x for s in moves for x in _all(s)]) or ()
+        early = needed(out, [x for s in moves for x in _all(s)]) or ()
         return [*(out[k] for k in early), *moves, *(s for k, s in enumerate(out) if k not in early)] if moves else out
 
     def _stretches(self, stmts: list[form.Stmt]) -> list[Stretch]:
@@ -186,7 +186,7 @@ def _all(s: form.Stmt) -> Iterable[form.Expr]:
             yield from _all(inner)
 
 
-def _needed(stmts: Sequence[form.Stmt], some: Iterable[form.Expr]) -> list[int] | None:
+def needed(stmts: Sequence[form.Stmt], some: Iterable[form.Expr]) -> list[int] | None:
     """The statements of a block that have to come before expressions can be evaluated; None where these are not all of them pure."""
     lets: Mapping[str, int] = {s.name: k for k, s in enumerate(stmts) if isinstance(s, form.Let)}
     others = {n for s in stmts if not isinstance(s, form.Let) for n in makes(s)}

@@ -15,10 +15,12 @@ and addresses, which are looked at once in a kernel, allow it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from itertools import product
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import TRUE, Affine, Atom, i64, key_of
+from pipelink_ir.backends.loops.gpu.dots import dotted
 from pipelink_ir.backends.loops.gpu.flat import Flat, unravel
 from pipelink_ir.backends.loops.gpu.pack import Packer
 from pipelink_ir.backends.loops.gpu.take import Taker
@@ -47,7 +49,8 @@ class _Runs(Nest):
         self.window = window
         self.across = self.axes[window.across]
         self.down = self.axes[window.down] if window.down >= 0 else None
-        taken = {window.across, window.down, *window.whole}
+        self.beside = self.axes[window.beside] if window.beside >= 0 else None
+        taken = {window.across, window.down, window.beside, *window.whole}
         self.outer = [k for k in range(len(self.axes)) if k not in taken]
 
     def write(self) -> None:
@@ -55,44 +58,61 @@ class _Runs(Nest):
         e, w = self.e, self.window
         runs = self._parts(self.across.n, w.many)
         rows = self._parts(self.down.n, w.rows) if self.down is not None else i64(1)
-        outer = [self.axes[k] for k in self.outer]
-        others = Flat(tuple((a.name, a.lo, a.n) for a in outer), self._total(outer))
+        pairs = self._parts(self.beside.n, w.pair) if self.beside is not None else i64(1)
+        # What lies between the rows and what runs across belongs to neighbouring threads, which read the same lines.
+        near = [k for k in self.outer if self.down is not None and k > w.down]
+        far = [k for k in self.outer if k not in near]
+        others = self._ranges(far)
+        inner = self._ranges(near)
         turns = e.op("*", others.total, e.op("*", rows, runs))
+        turns = e.op("*", turns, e.op("*", inner.total, pairs)) if near or self.beside is not None else turns
         with e.loop("run", i64(0), turns, kind="grid") as p:
             run, above = e.op("rest", p, runs), e.op("quot", p, runs)
+            pair, above = (e.op("rest", above, pairs), e.op("quot", above, pairs)) if self.beside is not None else (i64(0), above)
+            beside = e.op("*", pair, i64(w.pair))
+            fixed: dict[int, Atom] = {}
+            if near:
+                fixed |= zip(near, unravel(self.lo, inner.ranges, e.op("rest", above, inner.total)), strict=True)
+                above = e.op("quot", above, inner.total)
             row, beyond = (e.op("rest", above, rows), e.op("quot", above, rows)) if self.down is not None else (i64(0), above)
-            fixed = dict(zip(self.outer, unravel(self.lo, others.ranges, beyond), strict=True))
-            self._readable(lambda: self._run(fixed, run, runs, row, rows))
+            fixed |= zip(far, unravel(self.lo, others.ranges, beyond), strict=True)
+            self._readable(lambda: self._run(fixed, run, runs, row, beside))
+
+    def _ranges(self, axes: list[int]) -> Flat:
+        chosen = [self.axes[k] for k in axes]
+        return Flat(tuple((a.name, a.lo, a.n) for a in chosen), self._total(chosen))
 
     def _parts(self, n: Atom, size: int) -> Atom:
         e = self.e
         n = e.op("max", n, i64(0))
         return n if size == 1 else e.op("floordiv", e.op("+", n, i64(size - 1)), i64(size))
 
-    def _run(self, fixed: dict[int, Atom], run: Atom, runs: Atom, row: Atom, rows: Atom) -> None:
+    def _run(self, fixed: dict[int, Atom], run: Atom, runs: Atom, row: Atom, beside: Atom) -> None:
         """All versions of a run."""
         e, w = self.e, self.window
         first = e.op("*", row, i64(w.rows))
         begin = e.op("*", run, i64(w.many))
         with e.frame("lazy") as whole:
             packer = Packer(self.lo, {self.across.n: w.many})
-            with running(self.lo, None, self._inside(begin, first), None):
-                self._written_out(fixed, begin, first)
+            with running(self.lo, None, self._inside(begin, first, beside), None):
+                self._written_out(fixed, begin, first, beside)
             taker = Taker(self.lo)
-            whole.stmts[:] = packer.packed(whole.stmts) if w.many > 1 else taker.taken(whole.stmts)
+            whole.stmts[:] = dotted(self.lo, packer.packed(whole.stmts)) if w.many > 1 else taker.taken(whole.stmts)
         fine = e.all_of([*packer.conditions(), *taker.conditions(), *([self._divides(self.across.n, w.many)] if w.many > 1 else [])])
         full = e.op("<=", e.op("+", first, i64(w.rows)), self.down.n) if self.down is not None and w.rows > 1 else TRUE
+        if self.beside is not None:
+            full = e.all_of([full, e.op("<=", e.op("+", beside, i64(w.pair)), self.beside.n)])
         block = tuple(whole.stmts)
         if full is not TRUE:
             with e.frame("lazy") as some:
-                self._there(fixed, begin, first)
+                self._there(fixed, begin, first, beside)
             block = (form.If(full, block, tuple(some.stmts)),)
         if isinstance(fine, form.Const) and fine.value:
             for s in block:
                 e.raw(s)
             return
         with e.frame("lazy") as apart:
-            self._dealt(fixed, run, runs, first, full)
+            self._dealt(fixed, run, runs, first, full, beside)
         if isinstance(fine, form.Const):
             for s in apart.stmts:
                 e.raw(s)
@@ -104,12 +124,13 @@ class _Runs(Nest):
         e = self.e
         return e.op("==", e.op("rest", e.op("max", n, i64(0)), i64(many)), i64(0))
 
-    def _inside(self, begin: Atom, first: Atom) -> set[tuple[Affine, str]]:
+    def _inside(self, begin: Atom, first: Atom, beside: Atom) -> set[tuple[Affine, str]]:
         """The places of the run, of which no border needs to be asked."""
-        return self._known(self.across, begin, self.window.many) | self._rows_inside(first)
+        return self._known(self.across, begin, self.window.many) | self._rows_inside(first, beside)
 
-    def _rows_inside(self, first: Atom) -> set[tuple[Affine, str]]:
-        return self._known(self.down, first, self.window.rows) if self.down is not None else set()
+    def _rows_inside(self, first: Atom, beside: Atom) -> set[tuple[Affine, str]]:
+        out = self._known(self.down, first, self.window.rows) if self.down is not None else set()
+        return out | self._known(self.beside, beside, self.window.pair) if self.beside is not None else out
 
     def _known(self, axis: Axis, start: Atom, size: int) -> set[tuple[Affine, str]]:
         if key_of(axis.lo) != key_of(i64(0)):
@@ -124,47 +145,62 @@ class _Runs(Nest):
         for at in product(*map(range, sizes)):
             yield {k: e.op("+", self.axes[k].lo, i64(i)) for k, i in zip(whole, at, strict=True)}
 
-    def _written_out(self, fixed: dict[int, Atom], begin: Atom, first: Atom) -> None:
+    def _written_out(self, fixed: dict[int, Atom], begin: Atom, first: Atom, beside: Atom) -> None:
+        e, w = self.e, self.window
+        for at in self._rows_of(first, beside):
+            for j in range(w.many):
+                self._everything({**fixed, **at, w.across: e.op("+", self.across.lo, e.op("+", begin, i64(j)))})
+
+    def _rows_of(self, first: Atom, beside: Atom) -> Iterator[dict[int, Atom]]:
+        """The rows of a thread, written out, and in each of them its neighbours."""
         e, w = self.e, self.window
         for r in range(w.rows if self.down is not None else 1):
-            for j in range(w.many):
-                at = {**fixed, w.across: e.op("+", self.across.lo, e.op("+", begin, i64(j)))}
-                if self.down is not None:
-                    at[w.down] = e.op("+", self.down.lo, e.op("+", first, i64(r)))
-                self._everything(at)
+            at = {w.down: e.op("+", self.down.lo, e.op("+", first, i64(r)))} if self.down is not None else {}
+            for k in range(w.pair if self.beside is not None else 1):
+                yield {**at, w.beside: e.op("+", self.beside.lo, e.op("+", beside, i64(k)))} if self.beside is not None else at
+
+    @contextmanager
+    def _some(self, first: Atom, beside: Atom) -> Iterator[dict[int, Atom]]:
+        """Loops over those rows, and neighbours in them, that are in the result."""
+        e, w, down = self.e, self.window, self.down
+        at: dict[int, Atom] = {}
+        with ExitStack() as stack:
+            if down is not None:
+                end = e.op("min", e.op("+", first, i64(w.rows)), down.n)
+                at[w.down] = stack.enter_context(e.loop(down.name, e.op("+", down.lo, first), e.op("+", down.lo, end)))
+            if self.beside is not None:
+                end = e.op("min", e.op("+", beside, i64(w.pair)), self.beside.n)
+                at[w.beside] = stack.enter_context(e.loop(self.beside.name, e.op("+", self.beside.lo, beside), e.op("+", self.beside.lo, end)))
+            yield at
 
     def _everything(self, at: dict[int, Atom]) -> None:
         for more in self._places():
             every = {**at, **more}
             self.element([every[k] for k in range(len(self.axes))])
 
-    def _there(self, fixed: dict[int, Atom], begin: Atom, first: Atom) -> None:
+    def _there(self, fixed: dict[int, Atom], begin: Atom, first: Atom, beside: Atom) -> None:
         """The places of a run that are in the result: not all rows are."""
-        e, w, down = self.e, self.window, self.down
-        assert down is not None
-        end = e.op("min", e.op("+", first, i64(w.rows)), down.n)
-        with e.loop(down.name, e.op("+", down.lo, first), e.op("+", down.lo, end)) as i:
+        e, w = self.e, self.window
+        with self._some(first, beside) as at:
             start = e.op("+", self.across.lo, begin)
             with e.loop(self.across.name, start, e.op("+", start, i64(w.many))) as j:
-                self._everything({**fixed, w.down: i, w.across: j})
+                self._everything({**fixed, **at, w.across: j})
 
-    def _dealt(self, fixed: dict[int, Atom], run: Atom, runs: Atom, first: Atom, full: Atom) -> None:
+    def _dealt(self, fixed: dict[int, Atom], run: Atom, runs: Atom, first: Atom, full: Atom, beside: Atom) -> None:
         """As many places across, `runs` apart, so that neighbouring threads have neighbours; the rows below each written out as before."""
-        e, w, down = self.e, self.window, self.down
+        e, w = self.e, self.window
         with e.loop("place", run, self.across.n, runs) as j:
-            at = {**fixed, w.across: e.op("+", self.across.lo, j)}
-            if down is None:
-                self._everything(at)
+            here = {**fixed, w.across: e.op("+", self.across.lo, j)}
+            if self.down is None and self.beside is None:
+                self._everything(here)
                 return
-            with e.frame("lazy") as whole, running(self.lo, None, self._rows_inside(first), None):
-                for r in range(w.rows):
-                    self._everything({**at, w.down: e.op("+", down.lo, e.op("+", first, i64(r)))})
+            with e.frame("lazy") as whole, running(self.lo, None, self._rows_inside(first, beside), None):
+                for at in self._rows_of(first, beside):
+                    self._everything({**here, **at})
             if full is TRUE:
                 for s in whole.stmts:
                     e.raw(s)
                 return
-            with e.frame("lazy") as some:
-                end = e.op("min", e.op("+", first, i64(w.rows)), down.n)
-                with e.loop(down.name, e.op("+", down.lo, first), e.op("+", down.lo, end)) as i:
-                    self._everything({**at, w.down: i})
+            with e.frame("lazy") as some, self._some(first, beside) as at:
+                self._everything({**here, **at})
             e.raw(form.If(full, tuple(whole.stmts), tuple(some.stmts)))

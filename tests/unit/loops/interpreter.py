@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.ir.dtypes import BOOL, F32, F64, DType
+from pipelink_ir.ir.dtypes import BOOL, F32, F64, I32, DType
 from pipelink_ir.ir.functions import FUNCTIONS
 
 UNSET = object()
@@ -109,6 +109,8 @@ class Machine:
             mem[place] = value
         elif isinstance(s, form.Move):
             self.move(s, ev(s.at), ev(s.index))
+        elif isinstance(s, form.TakeWords):
+            self.words(s, ev(s.index), s.outside is not None and ev(s.outside))
         elif isinstance(s, form.For):
             order: Any = range(ev(s.lo), ev(s.hi), ev(s.step))
             # Parallel iterations come in any order: backwards is the one that finds faults.
@@ -139,6 +141,17 @@ class Machine:
             self.touch(s.to, at + k, True)
             self.memory[s.to][at + k] = stored(value, self.dtypes[s.to])
 
+    def words(self, s: form.TakeWords, index: int, outside: bool) -> None:
+        if not outside:
+            assert s.source not in self.wide or (self.skew.get(s.source, 0) + index) % s.count == 0, f"%{s.source}[{index}] is no place for {s.count} bytes"
+            assert 0 <= index <= len(self.memory[s.source]) - s.count, f"load outside %{s.source}: {index}"
+            for k in range(s.count):
+                self.touch(s.source, index + k, False)
+        for k in range(s.count // 4):
+            self.touch(s.to, k, True)
+            taken = [int(b) & 255 for b in self.memory[s.source][index + 4 * k:index + 4 * k + 4]] if not outside else []
+            self.memory[s.to][k] = s.other if outside else int.from_bytes(bytes(taken), "little", signed=True)
+
     def touch(self, buffer: str, place: int, write: bool) -> None:
         """Is told of every load and store."""
 
@@ -165,7 +178,9 @@ class Machine:
         return self.op(x)
 
     def op(self, x: form.Op) -> Any:
-        assert x.fn in form.PRIMITIVES | form.SHORT | form.STEPS, x.fn
+        assert x.fn in form.PRIMITIVES | form.SHORT | form.STEPS | form.BYTES | set(form.EXACT.values()), x.fn
+        if x.fn in form.EXACT.values():
+            return self.op(form.Op(next(fn for fn, exact in form.EXACT.items() if exact == x.fn), x.args, x.dtype))
         args = [self.ev(a) for a in x.args]
         assert len({a.dtype for a in x.args}) == 1, x
         d = x.args[0].dtype
@@ -179,6 +194,8 @@ class Machine:
         if d.is_int and x.fn in INTS:
             r = INTS[x.fn](*args)
             return r if x.dtype is BOOL else wrap(r, x.dtype)
+        if x.fn in form.BYTES:
+            return of_bytes(x.fn, *args)
         if x.fn == "fma":
             import fractions
             if all(map(math.isfinite, args)):
@@ -197,6 +214,18 @@ class Machine:
         kind = {"i32": np.int32, "i64": np.int64, "f32": np.float32, "f64": np.float64}[d.name]
         r = FUNCTIONS[x.fn].numpy(np, *(kind(a) for a in args))
         return value_of(r, x.dtype)
+
+
+def of_bytes(fn: str, *args: int) -> Any:
+    """Functions of bytes."""
+    if fn == form.DIGITS:
+        return np.float32(args[0] - form.MAGIC)
+    taken = [[int(a) >> 8 * k & 255 for k in range(4)] for a in args]
+    if fn == form.FOUR:
+        return int.from_bytes(bytes(taken[k][args[4] >> 4 * k & 15] for k in range(4)), "little", signed=True)
+    signs = next(signs for signs, name in form.DOTS.items() if name == fn)
+    a, b = ([v - 256 if signed and v > 127 else v for v in bytes_] for signed, bytes_ in zip(signs, taken, strict=False))
+    return wrap(args[2] + sum(x * y for x, y in zip(a, b, strict=True)), I32)
 
 
 INTS: dict[str, Any] = {

@@ -51,6 +51,7 @@ SAMPLES: list[tuple[form.Stmt, str, str, str]] = [
     (form.CopyAsync("t", i("e0"), "u", i("e1"), yes("e2"), I64), "e0 e1", "e2", "%t"),
     (form.StripLine("t", 0, "u", i("e0"), yes("e1"), STRIP), "e0", "e1", "%t"),
     (form.StripMultiply("t", "u", "w", i("e0"), STRIP), "e0", "", "%t"),
+    (form.TakeWords("t", "u", i("e0"), 8, yes("e1")), "e0", "e1", "%t"),
     (form.Commit(), "", "", ""),
     (form.Await(1), "", "", ""),
     (form.Contract("t", form.Ring(F16, F16, F32, 1, 64, (True, True)), A, B, i("e0"), i("e1"), i("e2"), i("e3"), "u"),

@@ -168,3 +168,22 @@ def test_pictures_of_a_batch_are_computed_apart(shape: tuple[int, int, int]) -> 
     x = RNG.standard_normal(shape).astype(np.float32)
     want = np.stack([scipy.ndimage.correlate(p.astype(np.float64), weights(1, 2), mode="nearest") for p in x])
     np.testing.assert_allclose(results(text, x=x)["y"], want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("x", "k"), [("i8", "i8"), ("u8", "i8"), ("i8", "u8"), ("u8", "u8")])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("size", [(4, 8, 8), (5, 7, 16), (3, 16, 3)], ids=str)
+def test_products_of_bytes_are_added_by_fours(x: str, k: str, layout: str, size: tuple[int, int, int]) -> None:
+    h, w, c = size
+    at = ("1, h, w, c", "1, h + i - 1, w + j - 1, c", "HxWxC") if layout == "NHWC" else ("1, c, h, w", "1, c, h + i - 1, w + j - 1", "CxHxW")
+    dims, place, read = f"2x{at[2]}", at[0].replace("1", "n", 1), at[1].replace("1", "n", 1)
+    text = op(f"%x: tensor<{dims}x{x}>, %k: tensor<3x3xCx{k}> -> %y: tensor<{dims}xi32>", f"%y[{place}] = sum[i < 3, j < 3](%x[{read}] * %k[i, j, c]) + 5",
+              "memory { border = constant(7) }")
+    info = {"i8": np.int8, "u8": np.uint8}
+    a, b = (RNG.integers(np.iinfo(info[d]).min, np.iinfo(info[d]).max + 1, n).astype(info[d]) for d, n in ((x, (2, h, w, c)), (k, (3, 3, c))))
+    padded = np.pad(a.astype(np.int64), ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=7)
+    want = sum(padded[:, i:i + h, j:j + w] * b[i, j].astype(np.int64) for i in range(3) for j in range(3)) + 5
+    assert any(f"dot_{a}{b}(" in program_text(built(text)) for a, b in ((x, k), (k, x)) for a, b in ((a[0].replace("i", "s"), b[0].replace("i", "s")),))
+    given = a if layout == "NHWC" else a.transpose(0, 3, 1, 2)
+    got = results(text, x=given, k=b)["y"]
+    assert np.array_equal(got if layout == "NHWC" else got.transpose(0, 2, 3, 1), want)

@@ -1,0 +1,71 @@
+"""Convolutions of codes, each channel for itself, as precision lowering writes them, and what NumPy makes of them."""
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+SCALE = 0.047244094
+Arrays = dict[str, NDArray[np.generic]]
+
+
+def depthwise(layout: str, dtype: str, weights: str, zero: int, sizes: tuple[int, int, int, int] | None = None, step: int = 1) -> str:
+    """The program: an integer sum, its scale and bias in f16, relu6, codes of the result. `zero` is the code of 0 in `%x`. `sizes`: those of an NHWC array."""
+    names = dict(zip("NHWC", sizes, strict=True)) if sizes else {}
+    x = "x".join(str(names.get(a, a)) for a in layout)
+    c = names.get("C", "C")
+    y = x if step == 1 else x.replace("H", f"(H floordiv {step})", 1).replace("W", f"(W floordiv {step})", 1)
+    nhwc = layout == "NHWC"
+    k = f"3x3x{c}x{weights}" if nhwc else f"{c}x3x3x{weights}"
+    at = "%x[n, H + dy - 1, W + dx - 1, c]" if nhwc else "%x[n, c, H + dy - 1, W + dx - 1]"
+    at = at.replace("H", "h" if step == 1 else f"{step} * h").replace("W", "w" if step == 1 else f"{step} * w")
+    of = "%k[dy, dx, c]" if nhwc else "%k[c, dy, dx]"
+    less = "" if zero == 0 else f" - {zero} * %ksum[c]"
+    place = "n, h, w, c" if nhwc else "n, c, h, w"
+    operands = f"%x: tensor<{x}x{dtype}, {layout}>, %k: tensor<{k}>, %s: tensor<{c}xf32>, %b: tensor<{c}xf16>" + (f", %ksum: tensor<{c}xi32>" if zero else "")
+    return f"""op @dw({operands}) -> (%y: tensor<{y}xf16, {layout}>) {{
+  memory {{ padding = same, %x {{ border = constant({zero}) }} }}
+  compute {{
+    %acc[{place}] = sum[dy < 3, dx < 3]({at} * {of})
+    %y[{place}] = f32(%acc[{place}]{less}) * %s[c] + %b[c]
+  }}
+}}
+op @relu6(%x: tensor<...xf16>) -> (%y: tensor<...xf16>) {{ compute {{ %y[...] = min(max(%x[...], 0), 6) }} }}
+pipeline @p({operands}) -> (%y: tensor<{y}xi8, {layout}>) {{
+  %c = @dw(%x, %k, %s, %b{', %ksum' if zero else ''})
+  %r = @relu6(%c)
+  %y = @std.quantize(%r) {{scale = {SCALE}}}
+}}
+"""
+
+
+def inputs(shape: tuple[int, int, int, int], layout: str, dtype: str, weights: str, zero: int = 0, seed: int = 1) -> Arrays:
+    """Codes of all sizes, scales that make results of all sizes."""
+    n, h, w, c = shape
+    rng = np.random.default_rng(seed)
+
+    def codes(of: str, *size: int) -> NDArray[np.generic]:
+        info = np.iinfo({"i8": np.int8, "u8": np.uint8}[of])
+        return rng.integers(info.min, info.max + 1, size).astype(info.dtype)
+    x, k = codes(dtype, n, h, w, c), codes(weights, 3, 3, c)
+    s = rng.uniform(2e-5, 2e-4, c).astype(np.float32)
+    b = rng.standard_normal(c).astype(np.float16)
+    ksum = k.astype(np.int32).sum((0, 1), dtype=np.int32)
+    if layout == "NCHW":
+        x, k = x.transpose(0, 3, 1, 2).copy(), k.transpose(2, 0, 1).copy()
+    return {"x": x, "k": k, "s": s, "b": b} | ({"ksum": ksum} if zero else {})
+
+
+def expected(given: Arrays, layout: str, zero: int, step: int = 1) -> NDArray[np.int8]:
+    """What NumPy makes of them, rounding where the program does."""
+    nhwc = layout == "NHWC"
+    x, k = (given["x"], given["k"]) if nhwc else (given["x"].transpose(0, 2, 3, 1), given["k"].transpose(1, 2, 0))
+    padded = np.pad(x.astype(np.int32), ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=zero)
+    h, w = x.shape[1:3]
+    acc = sum(padded[:, dy:dy + h, dx:dx + w] * k[dy, dx].astype(np.int32) for dy in range(3) for dx in range(3))
+    acc = np.asarray(acc)[:, ::step, ::step][:, :h // step, :w // step]
+    acc = acc - zero * given["ksum"] if zero else acc
+    v = (acc.astype(np.float32) * given["s"] + given["b"].astype(np.float32)).astype(np.float16)
+    v = np.minimum(np.maximum(v, np.float16(0)), np.float16(6)).astype(np.float32)
+    q = np.round(v / np.float32(SCALE))
+    y = np.where(np.isnan(q), 0, np.clip(q, -128, 127)).astype(np.int8)
+    return y if nhwc else y.transpose(0, 3, 1, 2)

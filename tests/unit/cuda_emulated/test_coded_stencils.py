@@ -1,0 +1,74 @@
+"""Windows over codes: integer sums of products of bytes, four at a time, scaled and made codes of again. Every number is that of NumPy."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import pipelink_ir
+from pipelink_ir.backends.cuda.emit import emit_program
+from pipelink_ir.backends.loops.gpu.build import build_gpu
+from pipelink_ir.grammar import parse
+from pipelink_ir.passes.infer.operator import typed_operator
+from tests.coded import SCALE, depthwise, expected, inputs
+from tests.emulated import NEEDS_COMPILER
+
+pytestmark = NEEDS_COMPILER
+
+SHAPES = [(1, 8, 8, 8), (2, 9, 7, 16), (1, 5, 6, 3), (1, 3, 2, 24), (1, 1, 1, 8), (3, 4, 33, 12), (1, 17, 5, 32)]
+
+
+def run(text: str, **given: NDArray[np.generic]) -> dict[str, NDArray[np.generic]]:
+    return {k: np.asarray(v) for k, v in pipelink_ir.compile(text, target="cuda-emulated")(**given).items()}
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("layout", "dtype", "weights", "zero"), [("NHWC", "i8", "i8", 0), ("NHWC", "u8", "i8", 131), ("NCHW", "i8", "i8", -3), ("NCHW", "u8", "u8", 0)])
+def test_depthwise(shape: tuple[int, int, int, int], layout: str, dtype: str, weights: str, zero: int) -> None:
+    given = inputs(shape, layout, dtype, weights, zero)
+    got = run(depthwise(layout, dtype, weights, zero), **given)["y"]
+    assert np.array_equal(got, expected(given, layout, zero))
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_sizes_that_are_known(layout: str) -> None:
+    shape = (2, 12, 10, 16)
+    given = inputs(shape, layout, "i8", "i8")
+    got = run(depthwise(layout, "i8", "i8", 0, shape), **given)["y"]
+    assert np.array_equal(got, expected(given, layout, 0))
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_every_second_place(layout: str) -> None:
+    given = inputs((1, 12, 16, 8), layout, "i8", "i8")
+    got = run(depthwise(layout, "i8", "i8", 0, step=2), **given)["y"]
+    assert np.array_equal(got, expected(given, layout, 0, 2))
+
+
+def test_extremes() -> None:
+    """All products at their largest: the sum is the largest that is a float's last digits."""
+    for layout, sign in (("NHWC", 1), ("NCHW", -1)):
+        given = inputs((1, 4, 8, 8), layout, "i8", "i8")
+        given["x"][...] = -128
+        given["k"][...] = -128 * sign if sign > 0 else 127
+        given["s"][...] = 1e-4
+        assert np.array_equal(run(depthwise(layout, "i8", "i8", 0), **given)["y"], expected(given, layout, 0))
+
+
+def test_scales_that_are_no_numbers() -> None:
+    given = inputs((1, 4, 4, 8), "NHWC", "i8", "i8")
+    given["s"][:3] = np.nan, np.inf, -np.inf
+    got = run(depthwise("NHWC", "i8", "i8", 0), **given)["y"]
+    with np.errstate(invalid="ignore"):
+        assert np.array_equal(got, expected(given, "NHWC", 0))
+    assert (got[..., 0] == 0).all()
+
+
+def test_where_four_products_are_one() -> None:
+    for layout in ("NHWC", "NCHW"):
+        module = parse(depthwise(layout, "i8", "i8", 0), "test.plir")
+        text = emit_program(build_gpu(typed_operator(module.operators[0]))).text
+        assert "pl::dot_ss(" in text
+        assert "pl::last_digits(" in text
+        assert "pl::dot_us(" in emit_program(build_gpu(typed_operator(parse(depthwise(layout, "u8", "i8", 0), "test.plir").operators[0]))).text
+    assert SCALE > 0
