@@ -111,9 +111,8 @@ def _activations(op: Operator, policy: Policy, dtype: str, weights: Set[str], ra
     if not products:
         if selects(op) and not elementwise(op):
             return replace(out, refused=f"declined: '@{stem(op.name)}' only chooses among values; it works on codes where all that read its result do")
-        if not policy.force and curved(op):
-            why = f"declined: '@{stem(op.name)}' computes powers or quotients of what it sums, which stay in f32 (force = true changes that)"
-            return replace(out, refused=why)
+        if curved(op):
+            return replace(out, refused=f"declined: '@{stem(op.name)}' computes powers or quotients of what it sums, which stay in f32")
         shares = not any(isinstance(e, Reduce) for d in (op.compute.body if op.compute is not None else ()) for e in walk(d.value))
     codes: dict[str, Codes] = {}
     found: dict[str, str] = {}

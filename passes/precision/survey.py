@@ -80,10 +80,10 @@ class _Survey:
             if found.lowers and not found.shares:
                 made |= {(self._edge(nodes[name], o), c) for o, c in found.codes.items()}
         for name, found in self.plans.items():
-            if not found.lowers or not found.shares or found.policy.force:
+            if not found.lowers or not found.shares:
                 continue
             kept = {o: c for o, c in found.codes.items() if (self._edge(nodes[name], o), c) in made}
-            why = "declined: it is computed element by element where its operands are made; codes of its own would save nothing (force = true makes them)"
+            why = "declined: it is computed element by element where its operands are made; codes of its own would save nothing"
             self.plans[name] = replace(found, codes=kept, missing=(), refused=None if kept else why)
 
     def _edge(self, n: Node, operand: str) -> str:
