@@ -65,7 +65,7 @@ def _execute(args: argparse.Namespace, project: Project) -> int:
     console.report(found.diagnostics)
     print(json.dumps(as_json(found), indent=1)) if args.format == "json" else show(found)
     if found.path is not None:
-        console.say(f"pipelinkc: {len(found.calibration.edges)} ranges from {found.calibration.samples} samples: {found.path}")
+        console.say(f"pipelinkc: {len(found.calibration.edges)} ranges from {count(found.calibration.samples)}: {found.path}")
     return console.status(found.diagnostics)
 
 
@@ -95,6 +95,10 @@ def as_json(found: Calibrated) -> dict[str, Any]:
             "errors": {a: {e: finite(x) for e, x in table.items()} for a, table in c.errors.items()}, "checked": checked, "warnings": list(found.warnings)}
 
 
+def count(samples: int) -> str:
+    return "1 sample" if samples == 1 else f"{samples} samples"
+
+
 def finite(x: float) -> float | None:
     return x if math.isfinite(x) else None
 
@@ -102,7 +106,7 @@ def finite(x: float) -> float | None:
 def show(found: Calibrated) -> None:
     """The tables."""
     c = found.calibration
-    print(f"@{c.pipeline}: {c.method}, {c.samples} {'sample' if c.samples == 1 else 'samples'}{' of random numbers' if c.random else ''}")
+    print(f"@{c.pipeline}: {c.method}, {count(c.samples)}{' of random numbers' if c.random else ''}")
     rows = [(f"%{name}", f"{e.min:.6g}", f"{e.max:.6g}", f"{e.low:.6g}", f"{e.high:.6g}", f"{e.rms:.4g}", f"{100 * e.clipped:.4f} %",
              ", ".join(t for t in (f"{e.nan} NaN" * bool(e.nan), f"{e.inf} inf" * bool(e.inf)) if t)) for name, e in c.edges.items()]
     table(("edge", "min", "max", "low", "high", "rms", "clipped", ""), rows, 1)

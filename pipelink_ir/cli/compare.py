@@ -14,7 +14,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.cli import console
-from pipelink_ir.cli.calibrate import finite, table, with_progress
+from pipelink_ir.cli.calibrate import count, finite, table, with_progress
 from pipelink_ir.cli.data_options import add_data_options, samples_of, say_passed_over
 from pipelink_ir.cli.pass_options import settings
 
@@ -68,7 +68,7 @@ def as_json(found: Compared) -> dict[str, Any]:
 
 def show(found: Compared) -> None:
     """The table, and what it comes to."""
-    print(f"@{found.pipeline}: {found.a} beside {found.b}, {found.samples} {'sample' if found.samples == 1 else 'samples'}")
+    print(f"@{found.pipeline}: {found.a} beside {found.b}, {count(found.samples)}")
     rows = []
     for e in found.edges:
         d = e.apart

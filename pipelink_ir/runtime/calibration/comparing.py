@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipelink_ir.ir.diagnostics import UsageError, did_you_mean
@@ -153,7 +153,8 @@ class Comparison:
         made = _rows(flat, apart)
         lost = next((e.edge for e in made if e.apart.error > self.threshold), None)
         most = max(made, key=lambda e: e.gain)
-        return Compared(str(self.a), str(self.b), flat.name, count, self.threshold, made, lost, most.edge if most.gain > 0.0 else None, alone)
+        jump = most.edge if most.gain > 0.0 else None
+        return Compared(_shown(self.a, first), _shown(self.b, second), flat.name, count, self.threshold, made, lost, jump, alone)
 
     def _side(self, side: Side) -> tuple[Flat, Flat, Mapping[str, str]]:
         """A program before and after lowering, ready to be run where it is to run, and what its edges are called then."""
@@ -186,6 +187,11 @@ def _where(side: Side) -> Target:
         return target
     except (ProgramError, UsageError):
         return parse_target(f"{EMULATED}:{side.target}")
+
+
+def _shown(side: Side, ran: Flat) -> str:
+    """A way as it was run."""
+    return str(side) if side.on is not None or ran.target.name == side.target else str(replace(side, on=ran.target.name))
 
 
 def _rows(flat: Flat, apart: Mapping[str, Difference]) -> tuple[EdgeApart, ...]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pipelink_ir.ir.diagnostics import Diagnostic, Report, UsageError
+from pipelink_ir.ir.diagnostics import Diagnostic, ProgramError, Report, UsageError
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Module
+from pipelink_ir.passes.manager import run_passes, step
 from pipelink_ir.passes.precision.calibrated import Calibration, EdgeRange, policies_digest, program_digest
 from pipelink_ir.passes.precision.calibration_file import calibration_text
 from pipelink_ir.runtime.calibration import files, methods
@@ -22,7 +24,7 @@ from pipelink_ir.runtime.calibration.differences import Difference
 from pipelink_ir.runtime.calibration.histograms import Linear, Seen, Spread
 from pipelink_ir.runtime.calibration.lowering import Asked, arch_of, asked, declined, lowered, names_in, schemes
 from pipelink_ir.runtime.calibration.samples import Given, Sample, Samples
-from pipelink_ir.runtime.calibration.tapped import Flat, Tap, flattened, passes_of
+from pipelink_ir.runtime.calibration.tapped import PASS, Flat, Tap, flattened, passes_of
 from pipelink_ir.runtime.compile import Settings, project_of, read
 from pipelink_ir.runtime.targets import Target, best_target, parse_target
 
@@ -59,12 +61,12 @@ class Calibrated:
     checked: tuple[Checked, ...] = ()
     warnings: tuple[str, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = field(default=(), repr=False)
-    """Budgets that are breached, as errors at their clauses."""
+    """What the compiler refuses with these measurements: budgets that are breached, at their clauses."""
 
     @property
     def ok(self) -> bool:
         """Whether every budget is kept."""
-        return not any(c.breached for c in self.checked)
+        return not self.diagnostics and not any(c.breached for c in self.checked)
 
 
 def calibrate(program: str | os.PathLike[str], data: Iterable[Mapping[str, Any]], *, method: str = "minmax", percentile: float | None = None,
@@ -126,18 +128,21 @@ class Job:
         found = Calibration(flat.name, method, ranges, {}, count, samples.random, program_digest(flat.module, flat.name))
         if not ranges:
             raise UsageError(f"no edge of '@{flat.name}' had a finite value: there is nothing to calibrate by" + "".join(f"; {w}" for w in warnings))
-        errors, checked = self._errors(found, samples, archs)
-        digests = {a: policies_digest(self.flat(a).module, flat.name, a) for a in archs}
+        errors, checked, refused = self._errors(found, samples, archs)
+        digests = {a: policies_digest(self.flat(a).module, flat.name, a) for a in errors}
         found = replace(found, errors=errors, policies=digests)
         if output is not None:
             files.kept(found, output)
-        return Calibrated(found, output, checked, tuple(warnings), breaches(checked, found))
+        refused += [d for a in errors for d in refusals(self.flat(a), a, found, checked)]
+        return Calibrated(found, output, checked, tuple(warnings), tuple(refused))
 
     # --------------------------------------------------------------------------------------------------------------------- ranges
 
     def _ranges(self, flat: Flat, samples: Samples, archs: Sequence[str]) -> tuple[dict[str, EdgeRange], list[str], int]:
         tap, inputs = Tap(flat, flat.floats), [o for o in flat.pipeline.inputs if DTYPES[o.type.dtype].kind == "float"]
         order = [*(o.name for o in inputs), *flat.floats]
+        if not order:
+            raise UsageError(f"'@{flat.name}' has no edge of a float dtype: there is nothing to calibrate")
         seen = {name: Seen() for name in order}
         spread = {name: Spread() for name in order} if self.method in ("percentile", "mse") else {}
         count = 0
@@ -208,17 +213,21 @@ class Job:
 
     # --------------------------------------------------------------------------------------------------------------------- errors
 
-    def _errors(self, found: Calibration, samples: Samples, archs: Sequence[str]) -> tuple[dict[str, dict[str, float]], tuple[Checked, ...]]:
-        """The errors of each target's plan, and those that a clause has something to say of."""
+    def _errors(self, found: Calibration, samples: Samples,
+                archs: Sequence[str]) -> tuple[dict[str, dict[str, float]], tuple[Checked, ...], list[Diagnostic]]:
+        """The errors of each target's plan, those that a clause has something to say of, and why there is no plan where there is none."""
         errors: dict[str, dict[str, float]] = {}
         checked: list[Checked] = []
+        refused: list[Diagnostic] = []
         for arch in archs:
             flat = self.flat(arch)
             wanted = asked(flat, arch_of(arch))
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / f"{flat.name}{files.ENDING}"
-                path.write_text(calibration_text(found), encoding="utf-8")
-                done = lowered(flat, arch, str(path))
+            try:
+                with written(found) as path:
+                    done = lowered(flat, arch, path)
+            except ProgramError as error:
+                refused += error.diagnostics
+                continue
             names = names_in(flat, done)
             edges = [e for e in flat.floats if e in names]
             apart = {e: Difference() for e in edges}
@@ -231,7 +240,7 @@ class Job:
             errors[arch] = {e: apart[e].error for e in edges if e in of_node or e in ends}
             why = declined(done, names)
             checked += [Checked(arch, e, n, apart[e].error, why.get(e)) for n in wanted for e in n.results if e in apart]
-        return errors, tuple(checked)
+        return errors, tuple(checked), refused
 
 
 def _host(array: Any) -> Any:
@@ -263,40 +272,30 @@ def _writable(path: str) -> None:
 # ----------------------------------------------------------------------------------------------------------------------- budgets
 
 
-def breaches(checked: Sequence[Checked], found: Calibration) -> tuple[Diagnostic, ...]:
-    """An error at each clause whose budget is not kept, with what would mend it."""
+def refusals(flat: Flat, arch: str, found: Calibration, checked: Sequence[Checked]) -> list[Diagnostic]:
+    """What the compiler will say of the budgets of a program's clauses, with these measurements; what it does not say of those breached is added."""
+    said: list[Diagnostic] = []
+    with written(found) as path:
+        try:
+            run_passes(flat.module, [step(PASS, arch=arch, calibration=path)], Report())
+        except ProgramError as error:
+            said = [d for d in error.diagnostics if d.severity == "error"]
     report = Report()
-    clauses: dict[tuple[object, ...], list[Checked]] = {}
     for c in checked:
-        if c.breached:
-            s = c.node.span
-            clauses.setdefault((c.arch, s.source.path, s.start, s.end), []).append(c)
-    for those in clauses.values():
-        worst = max(those, key=lambda c: c.error)
-        n = worst.node
-        who = f"'@{n.operator}'" + (f" ({n.label})" if n.label else "")
-        others = ", ".join(f"'%{c.edge}' {c.error:.3g}" for c in those if c is not worst)
-        report.error("budget", n.span, f"on {worst.arch} the measured error of '%{worst.edge}' of {who} is {worst.error:.3g}, but its budget is "
-                     f"{worst.budget:g}" + (f"; beyond it is also {others}" if others else ""), [], mend(worst, found))
-    return tuple(report.diagnostics)
+        n = c.node
+        if c.arch == arch and c.breached and not any((d.span.source.path, d.span.start) == (n.span.source.path, n.span.start) for d in said):
+            report.error("PL4302", n.span, f"'%{c.edge}' of '{n.label or '@' + n.operator}' is measured to be off by {c.error:.2g} of its largest value on "
+                         f"{arch}, and its budget is {c.budget:g}", (), "what would mend it: another method of calibration; f16 for that node; a larger budget")
+    return [*said, *report.diagnostics]
 
 
-def mend(c: Checked, found: Calibration) -> str:
-    """What would bring an error down, the cheapest first."""
-    p, ways = c.node.policy, list[str]()
-    read = [found.edges[e] for e in c.node.reads if e in found.edges]
-    if p.granularity == "tensor":
-        ways.append("granularity = channel")
-    if p.dtype in ("i8", "u8") and p.scheme == "symmetric" and any(e.min >= 0.0 and e.max > 0.0 for e in read):
-        ways.append("scheme = affine")
-    if found.method == "minmax" and p.dtype not in ("f16", "bf16") and any(e.rms and max(-e.min, e.max) > 16 * e.rms for e in read):
-        ways.append("--method mse or percentile, for there are outliers")
-    if p.weights == "i4":
-        ways.append("weights = i8")
-    if p.dtype not in ("f16", None):
-        ways.append(f"dtype = f16{f' for {c.node.label}' if c.node.label else ''}")
-    ways.append(f"a budget of {c.error * 1.05:.2g}" if c.error < 1.0 else "no policy for this operator")
-    return "what would mend it: " + ", or ".join(ways)
+@contextmanager
+def written(found: Calibration) -> Iterator[str]:
+    """A file with what was found, for a while."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{found.pipeline}{files.ENDING}"
+        path.write_text(calibration_text(found), encoding="utf-8")
+        yield str(path)
 
 
 __all__ = ["Calibrated", "Checked", "Job", "calibrate"]

@@ -86,8 +86,8 @@ def test_a_breach_is_status_1_and_the_file_is_written(pipelinkc: Command, net: P
     done = pipelinkc("calibrate", "net.plir", "--data", "one.npz", "--on", "cpu", "--target", "sm_75")
     assert done.status == 1
     assert "net.plir:4:" in done.err
-    assert "error[PL4301]" in done.err
-    assert "'%y'" in done.err
+    assert "error[PL4302]" in done.err
+    assert "'%h' of 'up' is measured to be off by" in done.err
     assert "breached" in done.out
     assert Path("net.calibration.yaml").exists()
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,9 +144,8 @@ def test_a_breach_is_an_error_at_its_clause(net: Path) -> None:
     found = pl.calibrate(net, data, params={"w": np.full((24, 32), 1.00048, np.float32), "v": np.full((32, 8), 1.00048, np.float32)}, on="cpu", targets="sm_75")
     assert not found.ok
     only = found.diagnostics[0]
-    assert (only.code, only.severity) == ("PL4301", "error")
-    assert "'%y'" in only.message
-    assert "@linear" in only.message
+    assert (only.code, only.severity) == ("PL4302", "error")
+    assert "'%a.h' of 'first.up' is measured to be off by 0.00096" in only.message
     assert "sm_75" in only.message
     assert NET.splitlines()[only.span.line - 1].strip().startswith("downgrade sm_75")
     assert "budget" in (only.help or "")
@@ -183,10 +183,19 @@ def test_data_that_does_not_fit(net: Path, data: Any, says: str) -> None:
 @pytest.mark.parametrize("method", ["minmax", "percentile", "mse", "entropy"])
 def test_zeros_constants_huge_values(net: Path, method: str) -> None:
     for x in (np.zeros((4, 24)), np.full((1, 24), -2.5), np.full((2, 24), 1e38), np.full((2, 24), 1e-44)):
-        found = pl.calibrate(net, sample(x.astype(np.float32)), params=PARAMS, on="cpu", method=method, targets="sm_75", output="off")
+        found = pl.calibrate(net, sample(x.astype(np.float32)), params=PARAMS, on="cpu", method=method, targets="sm_87", output="off")
         e = found.calibration.edges["x"]
         assert (e.min, e.max) == (np.float32(x[0, 0]), np.float32(x[0, 0]))
         assert e.min <= e.low <= e.high <= e.max
+
+
+def test_values_that_a_dtype_does_not_have(net: Path) -> None:
+    found = pl.calibrate(net, sample(np.full((2, 24), 1e5, np.float32)), params=PARAMS, on="cpu", targets=["sm_75", "sm_87"])
+    assert not found.ok
+    assert "sm_75" not in found.calibration.errors
+    assert "sm_87" in found.calibration.errors
+    assert {d.code for d in found.diagnostics} == {"PL3701"}
+    assert net.with_name("net.calibration.yaml").exists()
 
 
 def test_nan_and_infinities_are_told(net: Path) -> None:
@@ -335,3 +344,34 @@ def test_compare_two_programs(net: Path, tmp_path: Path) -> None:
 def test_ways_that_are_none(net: Path, text: str) -> None:
     with pytest.raises(UsageError):
         pl.compare(net, "cpu", text, DATA, params=PARAMS)
+
+
+def test_a_program_without_floats(tmp_path: Path) -> None:
+    path = tmp_path / "bytes.plir"
+    path.write_text("op @f(%x: tensor<Nxu8>) -> (%y: tensor<Nxu8>) { compute { %y[n] = %x[n] } }\n"
+                    "pipeline @p(%x: tensor<Nxu8>) -> (%y: tensor<Nxu8>) { %y = @f(%x) }\n")
+    with pytest.raises(UsageError, match="no edge of a float dtype"):
+        pl.calibrate(path, [{"x": np.zeros(3, np.uint8)}], on="cpu")
+    with pytest.raises(UsageError, match="nothing to compare"):
+        pl.compare(path, "cpu", "reference", [{"x": np.zeros(3, np.uint8)}])
+
+
+def test_measured_errors_refuse_a_plan_when_it_is_compiled(net: Path) -> None:
+    found = pl.calibrate(net, DATA, params=PARAMS, on="cpu", targets="cpu")
+    assert found.path is not None
+    assert found.calibration.errors["cpu"] == {"y": 0.0}
+    net.write_text(NET.replace("downgrade sm_75", "downgrade cpu"))
+    found = pl.calibrate(net, DATA, params=PARAMS, on="cpu", targets="cpu")
+    y = found.calibration.errors["cpu"]["y"]
+    assert y > 0.0
+    pl.compile(net, target="cpu")
+    # The file says more than the budget of 1e-2: such a plan was measured, and is refused.
+    path = Path(str(found.path))
+    path.write_text(re.sub(r"(\n    y: ).*", r"\g<1>0.5", path.read_text()))
+    with pytest.raises(ProgramError) as caught:
+        pl.compile(net, target="cpu")
+    assert {d.code for d in caught.value.diagnostics} == {"PL4302"}
+    pl.compile(net, target="cpu", calibration="off")
+    # Of other clauses it says nothing.
+    net.write_text(net.read_text().replace(", force = true", "", 1))
+    pl.compile(net, target="cpu")
