@@ -23,7 +23,7 @@ CHECKLIST = {
         "number attribute", "default of an attribute", "attribute of every dtype", "dim attribute", "a dim attribute as a dimension", "attributes are expressions", "word attribute", "a word compared",
         "a word as a contract value", "dtype attribute", "a dtype attribute as a cast", "results are named and assigned", "[%a, %b] stacks", "[%a, %b] along C joins", "three parts", "a pack of u8",
         "constant parts of a pack", "a border on a packed operand", "where over dimensions", "where over attributes", "what cannot be decided is checked at the call", "dtypes constrains type variables",
-        "memory: align, contiguity, cross_device", "contiguity = any", "inplace", "execution", "semantic: range, color, finite", "compile", "library", "downgrade", "precision = mixed", "schedule", "graph", "graph in graph",
+        "memory: align, contiguity, cross_device", "contiguity = any", "inplace", "execution", "semantic: range, color, finite", "compile", "library", "downgrade", "a policy of an operator", "precision = mixed", "schedule", "graph", "graph in graph",
         "attributes handed on by name", "attributes of every kind through graphs", "kernel with a compute", "gradient",
     ),
     "compute: index notation": (

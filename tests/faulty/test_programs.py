@@ -28,6 +28,11 @@ def test_every_field_has_several_programs() -> None:
     assert len(FAULTLESS) >= 40
 
 
+def test_there_are_many_policies() -> None:
+    """Unreachable ones, and those that contradict themselves: each of them stands in a file of its own."""
+    assert sum(p.stem.startswith(("policy-", "downgrade-", "budget-")) for p in FAULTY) >= 70
+
+
 @pytest.mark.parametrize("path", FAULTY, ids=lambda p: p.stem)
 def test_the_mistake_is_found(path: Path) -> None:
     assert not faults(path)
