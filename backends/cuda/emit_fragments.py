@@ -14,6 +14,7 @@ from pipelink_ir.backends.loops.form import (
     CopyAsync,
     Expr,
     Factor,
+    FewMultiply,
     For,
     Fragment,
     If,
@@ -25,6 +26,7 @@ from pipelink_ir.backends.loops.form import (
     StripLine,
     StripMultiply,
     Trade,
+    Words,
 )
 from pipelink_ir.backends.loops.tidy import exprs, refs
 from pipelink_ir.ir.dtypes import DType
@@ -34,7 +36,7 @@ FRAGMENTS, STREAM, ATTEND = "PIPELINK_FRAGMENTS", "PIPELINK_STREAM", "PIPELINK_A
 
 Streamed = Contract | Attend
 """Statements whose factors are brought by threads that do nothing else."""
-Statement = Own | Fragment | Multiply | StoreFragment | CopyAsync | Commit | Await | Trade | StripLine | StripMultiply
+Statement = Own | Fragment | Multiply | StoreFragment | CopyAsync | Commit | Await | Trade | StripLine | StripMultiply | Words | FewMultiply
 
 
 def has_fragments(body: Block) -> bool:
@@ -61,6 +63,12 @@ def fragment_line(s: Statement, e: Expressions, fragments: dict[str, str]) -> st
     if isinstance(s, StripLine):
         source = f"&{e.place(s.buffer, s.strip.left).name}[{e.address(s.index)}]"
         return f"pl::strip_line<{s.strip.bytes}>(&{e.places[s.words].name}[{s.at}], {source}, {e.data(s.inside)});"
+    if isinstance(s, Words):
+        source = f"&{e.place(s.buffer, s.memory).name}[{e.address(s.index)}]"
+        return f"pl::words_at<{s.bytes}>(&{e.places[s.words].name}[{s.at}], {source});"
+    if isinstance(s, FewMultiply):
+        words = ", ".join((memory_type(s.left), memory_type(s.right), str(s.halves), str(s.terms * s.left.bytes // 8)))
+        return f"pl::few_multiply<{words}>(&{e.places[s.sums].name}[{s.at}], {e.places[s.words].name}, {e.places[s.values].name});"
     if isinstance(s, StripMultiply):
         r = s.strip
         words = ", ".join((*map(memory_type, (r.left, r.right, r.sum)), str(r.parts), str(r.columns // 8), str(r.steps)))

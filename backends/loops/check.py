@@ -101,6 +101,13 @@ class _Checker:
             self.need({s.target, s.source} <= self.own and self.memory[s.target].bytes <= 2, f"%{s.source} cannot be traded to %{s.target}")
         elif isinstance(s, form.StripLine | form.StripMultiply):
             self.strip(s)
+        elif isinstance(s, form.Words):
+            self.need(s.words in self.own and self.memory[s.words] is I32 and s.index.dtype is I64 and s.bytes % 16 == 0, f"%{s.words} cannot hold words")
+            self.need(self.memory.get(s.buffer) is s.memory, f"%{s.buffer} is read as another dtype")
+        elif isinstance(s, form.FewMultiply):
+            self.need({s.sums, s.words, s.values} <= self.own and self.memory[s.words] is I32, f"%{s.sums} is made of what is not each thread's own")
+            held = self.memory[s.values]
+            self.need(held is s.right or (held is F32 and s.right.is_float and s.left.is_float), f"%{s.values} is no factor")
         elif isinstance(s, form.Own):
             check_own(self.kernel, self.memory, self.shared, s, self.need)
         elif isinstance(s, form.Fragment | form.Multiply | form.StoreFragment | form.CopyAsync):

@@ -52,6 +52,8 @@ TABLE: Mapping[type, Contents] = {
     form.StoreFragment: Contents(places=("part",), makes=("%buffer",), reads=("#fragment",), together=True),
     form.Trade: Contents(makes=("%target",), reads=("%source",)),
     form.StripLine: Contents(places=("index",), data=("inside",), makes=("%words",), reads=("%buffer",)),
+    form.Words: Contents(places=("index",), makes=("%words",), reads=("%buffer",)),
+    form.FewMultiply: Contents(makes=("%sums",), reads=("%words", "%values", "%sums")),
     form.StripMultiply: Contents(places=("index",), makes=("%sums",), reads=("%words", "%weights")),
     form.CopyAsync: Contents(places=("index", "source"), data=("inside",), makes=("%buffer",), reads=("%origin",)),
     form.Commit: Contents(together=True),

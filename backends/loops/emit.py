@@ -180,7 +180,17 @@ class Emitter:
             fused = self._doubled(fn, args)
             if fused is not None:
                 return fused
+        if args[0].dtype is I64 and fn in ("floordiv", "mod") and (folded := self._divided(fn, args)) is not None:
+            return folded
         return self._op(fn, args, hint)
+
+    def _divided(self, fn: str, args: tuple[Atom, ...]) -> Atom | None:
+        """`(32 * i + 5) floordiv 16` and `mod 16`: multiples of a divisor stand by themselves."""
+        divisor, (constant, terms) = args[1], self.form_of(args[0])
+        if not isinstance(divisor, form.Const) or divisor.value <= 1 or not terms or any(c % int(divisor.value) for _, c in terms):
+            return None
+        by = int(divisor.value)
+        return i64(constant % by) if fn == "mod" else self.index((constant // by, tuple((n, c // by) for n, c in terms)))
 
     def _doubled(self, fn: str, args: tuple[Atom, ...]) -> Atom | None:
         """`a + 2 * b`, `2 * b + a` and `a - 2 * b` at once."""

@@ -45,9 +45,11 @@ from pipelink_ir.backends.loops.form_own import AcrossRow as AcrossRow
 from pipelink_ir.backends.loops.form_own import Dot as Dot
 from pipelink_ir.backends.loops.form_own import Online as Online
 from pipelink_ir.backends.loops.form_own import Own as Own
+from pipelink_ir.backends.loops.form_strip import FewMultiply as FewMultiply
 from pipelink_ir.backends.loops.form_strip import Strip as Strip
 from pipelink_ir.backends.loops.form_strip import StripLine as StripLine
 from pipelink_ir.backends.loops.form_strip import StripMultiply as StripMultiply
+from pipelink_ir.backends.loops.form_strip import Words as Words
 from pipelink_ir.backends.loops.form_words import BYTES as BYTES
 from pipelink_ir.backends.loops.form_words import DIGITS as DIGITS
 from pipelink_ir.backends.loops.form_words import DOTS as DOTS
@@ -472,7 +474,7 @@ class Contract:
 
 
 Stmt = Union[Own, Contract, Let, Var, Assign, Store, Move, For, If, Alloc, Fail, Barrier, Combine, Fragment, Multiply, StoreFragment, CopyAsync, Commit, Await,
-             Trade, Signal, AwaitCount, StripLine, StripMultiply, TakeWords]
+             Trade, Signal, AwaitCount, StripLine, StripMultiply, Words, FewMultiply, TakeWords]
 Block = tuple[Stmt, ...]
 
 # ---------------------------------------------------------------------------------------------------------------- kernels, programs

@@ -72,6 +72,35 @@ class StripLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Words:
+    """A thread takes `bytes` bytes, a multiple of 16, of a buffer, from element `index` on, wherever they begin: words of its scratch `words` from `at` on, a
+    constant."""
+
+    words: str
+    at: int
+    buffer: str
+    index: Expr
+    bytes: int
+    memory: DType
+
+
+@dataclass(frozen=True, slots=True)
+class FewMultiply:
+    """The lanes of a warp add products of at most 16 rows and 8 columns to `sums`, from number `at` on, four for each: of rows `lane / 4` and, if there are two
+    `halves`, 8 below, with columns `2 * (lane % 4)` and one beside. A lane has `terms` terms of its rows, in `words`, and as many of column `lane / 4`, in
+    `values`: those of four neighbouring lanes are all. All lanes of a warp come to it together, as to a `StripMultiply`."""
+
+    sums: str
+    at: int
+    words: str
+    values: str
+    left: DType
+    right: DType
+    halves: int
+    terms: int
+
+
+@dataclass(frozen=True, slots=True)
 class StripMultiply:
     """The lanes of a warp make `sums` the products of what they hold in `words` with `Strip.columns` columns of the right factor, which lies in shared memory
     from element `index` on, as `Strip` says. All lanes of a warp come to it together: it stands in loops of kind `each`, under no `If`."""

@@ -79,7 +79,7 @@ def _stmt(s: form.Stmt, level: int) -> Iterator[str]:
 
 
 def _fragments(s: form.Fragment | form.Own | form.Multiply | form.Trade | form.Contract | form.StoreFragment | form.CopyAsync | form.Await
-               | form.Commit | form.StripLine | form.StripMultiply) -> str:
+               | form.Commit | form.StripLine | form.StripMultiply | form.Words | form.FewMultiply) -> str:
     """Statements about matrix fragments and copies under way."""
     if isinstance(s, form.Fragment):
         t = s.tiles
@@ -90,6 +90,10 @@ def _fragments(s: form.Fragment | form.Own | form.Multiply | form.Trade | form.C
         return f"{s.fragment} += {_factor(s.left)} * {_factor(s.right)} over {s.depth} terms"
     if isinstance(s, form.StripLine):
         return f"line %{s.words}[{s.at}..] = %{s.buffer}[{expr_text(s.index)}..] if {expr_text(s.inside)}, {s.strip.bytes} bytes for 4 lanes"
+    if isinstance(s, form.Words):
+        return f"words %{s.words}[{s.at}..] = %{s.buffer}[{expr_text(s.index)}..], {s.bytes} bytes"
+    if isinstance(s, form.FewMultiply):
+        return f"few %{s.sums}[{s.at}..] += %{s.words} * %{s.values}, {8 * s.halves}x8 of {s.left} * {s.right} over {4 * s.terms} terms"
     if isinstance(s, form.StripMultiply):
         how = s.strip
         return (f"strip %{s.sums} = %{s.words} * %{s.weights}[{expr_text(s.index)}..], {16 * how.parts}x{how.columns} of {how.left} * {how.right}, "

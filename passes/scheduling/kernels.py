@@ -14,13 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pipelink_ir.ir.nodes import Apply, Name, Value
+from pipelink_ir.ir.nodes import Apply, Name, Operator, Value
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import reads_in
 from pipelink_ir.passes.scheduling.attention import Attention, attention_of, versions
+from pipelink_ir.passes.scheduling.blocks import THREADS, TILES, nearest, setting_of, sizes_of, threads_of, tile_of
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.counts import known
+from pipelink_ir.passes.scheduling.few import MOST as MOST_ROWS
+from pipelink_ir.passes.scheduling.few import Few, few_of
 from pipelink_ir.passes.scheduling.knobs import NONE, Knobs, knobs_of
 from pipelink_ir.passes.scheduling.long_rows import ABOVE, HALF, LongRows, long_rows
 from pipelink_ir.passes.scheduling.maps import axes_of, word_of
@@ -45,7 +48,7 @@ MOST = 64
 """Kernels that one launch computes."""
 
 Job = tuple[Tensor, Piece]
-Way = Tiled | Attention | Strips | Streamed | Turning | TensorCores | Product | Turn | Window | Shape | ShortRows | LongRows | Group
+Way = Tiled | Attention | Few | Strips | Streamed | Turning | TensorCores | Product | Turn | Window | Shape | ShortRows | LongRows | Group
 """What was decided of a kernel; a `Group` is a recurrence, which runs in order."""
 
 
@@ -81,12 +84,16 @@ def _tile(s: Site) -> Way | None:
     return s.tiled
 
 
+def _few(s: Site) -> Way | None:
+    return few_of(s.op, s.local, s.tensor, s.piece, s.chosen, s.arch)
+
+
 def _strips(s: Site) -> Way | None:
-    return strips_of(s.op, s.local, s.tensor, s.piece, s.chosen, s.arch)
+    return None if tile_of(s.op.op) is not None else strips_of(s.op, s.local, s.tensor, s.piece, s.chosen, s.arch)
 
 
 def _stream(s: Site) -> Way | None:
-    return streamed_of(s.op, s.local, s.tensor, s.piece, s.chosen, s.arch)
+    return None if tile_of(s.op.op) is not None else streamed_of(s.op, s.local, s.tensor, s.piece, s.chosen, s.arch)
 
 
 def _mma(s: Site) -> Way | None:
@@ -94,7 +101,8 @@ def _mma(s: Site) -> Way | None:
 
 
 def _product(s: Site) -> Way | None:
-    return tiled_product_of(s.op, s.local, s.piece, s.chosen)
+    found, tile = tiled_product_of(s.op, s.local, s.piece, s.chosen), tile_of(s.op.op)
+    return found if found is None or tile is None else replace(found, cut=nearest(*tile[:2]))
 
 
 def _turn(s: Site) -> Way | None:
@@ -116,6 +124,7 @@ def _grid(s: Site) -> Way | None:
 KINDS: tuple[Kind, ...] = (
     Kind("tile", _tile),
     Kind("attention", _attention),
+    Kind("few", _few),
     Kind("strips", _strips),
     Kind("wgmma", _stream),
     Kind("mma", _mma),
@@ -194,7 +203,7 @@ def kernels_of(op: TypedOperator, plan: Plan, arch: Arch | None = None, wishes: 
             out += _joint(op, plan, [op.tensors[n] for n in step.tensors], arch, wishes)
         else:
             out += _pieces(op, plan, op.tensors[first], arch, wishes)
-    return tuple(_with_knobs(k, wishes) for k in out)
+    return tuple(_with_knobs(op.op, k, wishes) for k in out)
 
 
 def launches_of(op: TypedOperator, plan: Plan, arch: Arch | None = None, wishes: Wishes | None = None) -> tuple[tuple[KernelPlan, ...], ...]:
@@ -249,9 +258,14 @@ def _read(op: TypedOperator, plan: Plan, k: KernelPlan, names: list[str]) -> set
     return seen
 
 
-def _with_knobs(k: KernelPlan, wishes: Wishes) -> KernelPlan:
+def _with_knobs(op: Operator, k: KernelPlan, wishes: Wishes) -> KernelPlan:
     kind = "block" if isinstance(k.way, ShortRows | LongRows) else k.kind
-    knobs = knobs_of(kind, [t.name for t, _ in k.jobs] or [k.name], wishes)
+    names = [t.name for t, _ in k.jobs] or [k.name]
+    knobs, block = knobs_of(kind, names, wishes), setting_of(op)
+    if block is not None and kind in THREADS and not knobs.threads:
+        knobs = replace(knobs, threads=threads_of(op))
+    elif block is not None and (kind not in TILES if len(sizes_of(block)) > 1 else kind not in THREADS):
+        wishes.note(block, names[0], f"'block' is not followed by kernels of the kind '{kind}'", "leave it out")
     return k if knobs is NONE else replace(k, knobs=knobs)
 
 
@@ -289,6 +303,9 @@ def _with_other(op: TypedOperator, plan: Plan, k: KernelPlan) -> list[KernelPlan
     if isinstance(k.way, Attention) and (k.way.open or k.way.flows):
         some = [KernelPlan(_version(k, way), k.kind, way, k.jobs, k.chosen) for way in versions(k.way)]
         return [*some, KernelPlan(f"{k.name}.beyond", "beyond", k.way, k.jobs, k.chosen)] if k.way.open else some
+    if isinstance(k.way, Few) and k.way.otherwise is not None:
+        more = replace(k, name=f"{k.name}.more", kind="mma", way=k.way.otherwise, span=Span(k.way.length, MOST_ROWS))
+        return [replace(k, span=Span(k.way.length, -1, MOST_ROWS)), more]
     if not isinstance(k.way, Streamed):
         return [k]
     before = []

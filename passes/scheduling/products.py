@@ -64,6 +64,11 @@ def tiled_product_of(op: TypedOperator, local: Callable[[str], bool], piece: Pie
     return replace(p, cut=cut_of(rows, columns, batch, depth))
 
 
+def few_rows_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None) -> Product | None:
+    """The same with any number of rows, even none at all."""
+    return _product(op, local, piece, chosen, True)
+
+
 def _product(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None, alone: bool) -> Product | None:
     everything = frozenset(range(len(piece.axes)))
     found = long_reductions(op, local, piece, chosen, SHALLOW - 1)

@@ -61,7 +61,7 @@ def strips_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, p
     if None not in rows and prod(r for r in rows if r is not None) < MANY:
         return None
     left, turns = op.tensors[read.tensor], [count(r) for r in ranges]
-    if left.dtype is not found.left or found.left.name not in (*BYTES, *HALVES) or any(t is None for t in turns) or not _lines(left, read, p):
+    if left.dtype is not found.left or found.left.name not in (*BYTES, *HALVES) or any(t is None for t in turns) or not lines_in_memory(left, read, p):
         return None
     size = (turns[-1] or 0) * left.dtype.bytes
     lines = prod(t for t in turns[:-1] if t is not None)
@@ -80,7 +80,7 @@ def _whole(t: Tensor, piece: Piece, n: int) -> bool:
     return known(piece.axes[-1].lo) == known(low) == 0 and known(high) == n
 
 
-def _lines(t: Tensor, read: Read, p: Product) -> bool:
+def lines_in_memory(t: Tensor, read: Read, p: Product) -> bool:
     """Whether the last index of a read is the last range of the sum, from 0 on, and all of that axis; elsewhere it may be outside where there are zeros."""
     last, r = read.indices[-1], ranges_of(p.reduce)[-1]
     low, high = t.shape[-1]

@@ -18,6 +18,7 @@ from pipelink_ir.ir.nodes import Apply, Cast, Expr, FloatLit, IntLit, Name, Read
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, TypedOperator
 from pipelink_ir.ir.walk import children
+from pipelink_ir.passes.scheduling.blocks import MOST, fits, tile_of, warps_of
 from pipelink_ir.passes.scheduling.counts import count
 from pipelink_ir.passes.scheduling.products import Product, product_of
 
@@ -75,6 +76,8 @@ class Cut:
     bytes: int = 64
 
 
+STEP = 32
+"""Bytes of a line that one instruction multiplies."""
 LARGE = Cut((2, 2), (4, 8))
 """128 x 128: four warps, each with 128 sums a thread."""
 NARROW = Cut((2, 2), (4, 4))
@@ -91,26 +94,45 @@ def tensor_cores_of(op: TypedOperator, local: Callable[[str], bool], piece: Piec
     product = product_of(op, local, piece, chosen)
     if product is None or why_not(op, local, product, arch) is not None:
         return None
-    carriers = _carriers(op, local, product, arch)
-    assert not isinstance(carriers, str)
-    left, right = carriers
-    cut = _cut(piece, product)
-    cut = NARROW if cut is LARGE and left.name in EIGHTHS else cut
+    held = _carriers(op, local, product, arch)
+    assert not isinstance(held, str)
+    left, right = held
     stages = 2 if arch is not None and arch.sm < 80 else 3
+    cut = _asked(op, left, stages, arch) or _cut(piece, product)
+    cut = NARROW if cut is LARGE and left.name in EIGHTHS else cut
     return TensorCores(product, left, right, cut.warps, cut.tiles, cut.bytes // left.bytes, stages)
+
+
+def _asked(op: TypedOperator, left: DType, stages: int, arch: Arch | None) -> Cut | None:
+    """The tile that `compile { block = [rows, columns, terms] }` asks for, if a block has the memory."""
+    tile = tile_of(op.op)
+    if tile is None:
+        return None
+    warps, tiles = warps_of(*tile[:2])
+    lines, threads = (warps[0] * tiles[0] * 16, warps[1] * tiles[1] * 8), 32 * prod(warps)
+    deep = max(1, -(-tile[2] * left.bytes // STEP)) * STEP if tile[2] else LARGE.bytes
+    while any(n * deep // 16 % threads for n in lines):
+        # All threads copy as much of each factor.
+        deep += STEP
+    return Cut(warps, tiles, deep) if fits(stages * sum(lines) * (deep + 16), arch) and threads <= MOST else None
 
 
 def why_not(op: TypedOperator, local: Callable[[str], bool], product: Product, arch: Arch | None = None) -> str | None:
     """Why tensor cores do not compute a product; None if they do."""
-    carriers = _carriers(op, local, product, arch)
-    if isinstance(carriers, str):
-        return carriers
-    left, _ = carriers
+    held = _carriers(op, local, product, arch)
+    if isinstance(held, str):
+        return held
+    left, _ = held
     if left.is_float and op.exact:
         return "'accuracy = exact' asks for sums as they are written"
     if arch is not None and arch.kind == "cuda" and (arch.sm < 75 or (arch.sm < 80 and left.name not in ("f16", *BYTES))):
         return f"{arch} has no tensor cores for {'tf32' if left is F32 else left}"
     return None
+
+
+def carriers(op: TypedOperator, local: Callable[[str], bool], product: Product, arch: Arch | None) -> tuple[DType, DType] | str:
+    """What the factors are held as; why tensor cores do not compute a product."""
+    return why_not(op, local, product, arch) or _carriers(op, local, product, arch)
 
 
 def _carriers(op: TypedOperator, local: Callable[[str], bool], product: Product, arch: Arch | None) -> tuple[DType, DType] | str:

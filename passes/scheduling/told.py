@@ -14,6 +14,7 @@ from pipelink_ir.passes.devices import declared_archs
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.scheduling.attention import Attention, reasons
 from pipelink_ir.passes.scheduling.derivation import derivation
+from pipelink_ir.passes.scheduling.few import Few
 from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
 from pipelink_ir.passes.scheduling.kernels import KernelPlan, kernels_of
 from pipelink_ir.passes.scheduling.libraries import told
@@ -85,6 +86,8 @@ def _kernels(op: Operator, arch: Arch) -> Iterator[Said]:
             held = "tf32" if k.way.dtypes[0] is F32 else k.way.dtypes[0].name
             yield "other", (f"'%{k.jobs[0][0].name}' is a product on tensor cores, wgmma of {held}, its factors streamed by the copy engine"
                             f"{_made(k.way)}; where memory or sizes are not fit for that, {k.way.otherwise.instruction}")
+        elif isinstance(k.way, Few):
+            yield "other", f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.left}, of few rows, '%{k.way.stream}' read once"
         elif isinstance(k.way, Strips):
             yield "other", f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.left}, in strips of rows that stay in registers"
         elif isinstance(k.way, TensorCores) and k.way.unless is None:

@@ -290,6 +290,38 @@ template <typename A, typename B, typename S, int M, int N, int STEPS> PL_DEVICE
   }
 }
 
+// ---------------------------------------------------------------------------------------------------------------- few rows
+
+template <int BYTES, typename T> PL_DEVICE void words_at(int* words, const T* at) {
+  PL_UNROLL
+  for (int n = 0; n < BYTES / 16; n++) bytes_at<16>(words + 4 * n, reinterpret_cast<const u8*>(at) + 16 * n);
+}
+// A word of what a lane has of a column: as it is, or f32 that are rounded two at a time.
+template <typename B> PL_DEVICE u32 word_of(const B* values) {
+  u32 out;
+  memcpy(&out, values, 4);
+  return out;
+}
+template <typename B> PL_DEVICE u32 word_of(const float* values) {
+  B two[2];
+  put_two(two, values[0], values[1]);
+  u32 out;
+  memcpy(&out, two, 4);
+  return out;
+}
+// Two words of each row and of the column for each step.
+template <typename A, typename B, int HALVES, int STEPS, typename S, typename V> PL_DEVICE void few_multiply(S* sums, const int* words, const V* values) {
+  constexpr int EACH = 4 / int(sizeof(B));
+  PL_UNROLL
+  for (int n = 0; n < STEPS; n++) {
+    const int* const upper = words + 2 * n;
+    const int* const lower = words + 2 * n + (HALVES - 1) * 2 * STEPS;
+    const u32 a[4] = {u32(upper[0]), HALVES == 2 ? u32(lower[0]) : 0u, u32(upper[1]), HALVES == 2 ? u32(lower[1]) : 0u};
+    const u32 b[2] = {word_of<B>(values + 2 * EACH * n), word_of<B>(values + 2 * EACH * n + EACH)};
+    mma(A(), B(), sums, a, b);
+  }
+}
+
 }  // namespace pipelink
 
 #endif

@@ -16,6 +16,7 @@ from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.build import buffer_of, scalars_of, size_of
 from pipelink_ir.backends.loops.check import check_program
 from pipelink_ir.backends.loops.gpu.attention import attention_body, plain_body
+from pipelink_ir.backends.loops.gpu.few import few_body
 from pipelink_ir.backends.loops.gpu.flowing import flowing_body
 from pipelink_ir.backends.loops.gpu.long_rows import long_rows_body
 from pipelink_ir.backends.loops.gpu.mma import mma_body
@@ -42,6 +43,7 @@ from pipelink_ir.ir.walk import deep
 from pipelink_ir.passes.scheduling.attention import Attention
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.derivation import derivation
+from pipelink_ir.passes.scheduling.few import Few
 from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
 from pipelink_ir.passes.scheduling.kernels import KernelPlan, launches_of
 from pipelink_ir.passes.scheduling.long_rows import LongRows
@@ -86,6 +88,11 @@ def _beyond(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 def _wgmma(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     assert isinstance(k.way, Streamed)
     return stream_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
+
+
+def _few(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
+    assert isinstance(k.way, Few)
+    return few_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
 
 
 def _strips(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
@@ -149,7 +156,7 @@ def _scan(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 
 BODIES: dict[str, Callable[[TypedOperator, Plan, Sites, KernelPlan], Body]] = {
     "attention": _attention, "beyond": _beyond,
-    "strips": _strips, "wgmma": _wgmma, "turned": _turned, "copied": _copied, "mma": _mma, "product": _product, "turn": _turn,
+    "few": _few, "strips": _strips, "wgmma": _wgmma, "turned": _turned, "copied": _copied, "mma": _mma, "product": _product, "turn": _turn,
     "window": _window, "tile": _tile, "block": _nest, "short": _short, "begin": _long, "long": _long, "grid": _grid, "scan": _scan}
 """What writes each kind of kernel; `passes/scheduling/kernels.py` says which kind that is."""
 

@@ -26,7 +26,7 @@ def pointwise(c: int, o: int, by_terms: bool, out: str, dtype: str = "i8", rows:
     """A convolution of 1x1, its scales, its bias and a clamp, and codes of that or not."""
     w, at = (f"{o}x{c}", "o, c") if by_terms else (f"{c}x{o}", "c, o")
     i = ", ".join("nhw"[:len(rows.split("x"))])
-    value = "f16(clamp(f32(%acc[{0}, o]) * (0.0123 * %s[o]) + %b[o], -3, 6))".format(i)
+    value = f"f16(clamp(f32(%acc[{i}, o]) * (0.0123 * %s[o]) + %b[o], -3, 6))"
     code = f"i8(round({value} / 0.047))" if out == "i8" else value
     signature = f"(%x: tensor<{rows}x{c}x{dtype}>, %w: tensor<{w}x{dtype}>, %b: tensor<{o}xf32>, %s: tensor<{o}xf32>) -> (%y: tensor<{rows}x{o}x{out}>)"
     body = f"%acc[{i}, o] = sum[c < {c}](%x[{i}, c] * %w[{at}])  %y[{i}, o] = {code}"

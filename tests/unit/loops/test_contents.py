@@ -52,6 +52,8 @@ SAMPLES: list[tuple[form.Stmt, str, str, str]] = [
     (form.StripLine("t", 0, "u", i("e0"), yes("e1"), STRIP), "e0", "e1", "%t"),
     (form.StripMultiply("t", "u", "w", i("e0"), STRIP), "e0", "", "%t"),
     (form.TakeWords("t", "u", i("e0"), 8, yes("e1")), "e0", "e1", "%t"),
+    (form.Words("t", 0, "u", i("e0"), 16, F16), "e0", "", "%t"),
+    (form.FewMultiply("t", 0, "u", "w", F16, F16, 2, 16), "", "", "%t"),
     (form.Commit(), "", "", ""),
     (form.Await(1), "", "", ""),
     (form.Contract("t", form.Ring(F16, F16, F32, 1, 64, (True, True)), A, B, i("e0"), i("e1"), i("e2"), i("e3"), "u"),

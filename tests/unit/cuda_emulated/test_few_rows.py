@@ -1,0 +1,93 @@
+"""Products of few rows whose other factor is read once, codes of four or eight bits among them, played lane by lane: against NumPy in i64 and f64."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelink_ir.backends.cuda import nvrtc
+from pipelink_ir.backends.cuda.emit import emit_program
+from pipelink_ir.backends.loops.gpu.build import build_gpu
+from pipelink_ir.ir.targets import parse_arch
+from pipelink_ir.passes.infer.operator import typed_operator
+from pipelink_ir.runtime.compile import read
+from tests.emulated import NEEDS_COMPILER, lowered
+from tests.unit.cuda_emulated.test_strips import kinds, run
+
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(9)
+
+
+def four_bits(m: int | str, k: int, n: int) -> str:
+    """Two codes in a byte, a scale for each 32 terms of a column, as `lower-precision` writes it."""
+    signature = f"(%x: tensor<{m}x{k}xf16>, %w: tensor<{n}x{k // 2}xu8>, %b: tensor<{n}xf16>, %s: tensor<{k // 32}x{n}xf32>) -> (%y: tensor<{m}x{n}xf16>)"
+    body = (f"%code[d < {k}, j < {n}] = (select(d mod 2 == 0, %w[j, d floordiv 2], %w[j, d floordiv 2] floordiv 16) + 8) mod 16 - 8 "
+            f"%y[i, j] = sum[k < {k}](%x[i, k] * f16(f32(%code[k, j]) * %s[k floordiv 32, j])) + %b[j]")
+    return f"op @lin{signature} {{ compute {{ {body} }} }}\npipeline @main{signature} {{ %y = @lin(%x, %w, %b, %s) }}\n"
+
+
+def eight_bits(m: int | str, k: int, n: int) -> str:
+    signature = f"(%x: tensor<{m}x{k}xf16>, %w: tensor<{n}x{k}xi8>, %s: tensor<{n}xf32>) -> (%y: tensor<{m}x{n}xf16>)"
+    body = f"%y[i, j] = sum[k < {k}](%x[i, k] * f16(%w[j, k])) * %s[j]"
+    return f"op @lin{signature} {{ compute {{ {body} }} }}\npipeline @main{signature} {{ %y = @lin(%x, %w, %s) }}\n"
+
+
+def plain(m: int, k: int, n: int, dtype: str) -> str:
+    signature = f"(%x: tensor<{m}x{k}x{dtype}>, %w: tensor<{n}x{k}x{dtype}>) -> (%y: tensor<{m}x{n}x{'i32' if dtype == 'i8' else 'f32'}>)"
+    return f"op @lin{signature} {{ compute {{ %y[i, j] = sum[k < {k}](%x[i, k] * %w[j, k]) }} }}\npipeline @main{signature} {{ %y = @lin(%x, %w) }}\n"
+
+
+def codes(w: Array) -> Array:
+    both = np.stack([w & 15, w >> 4], -1).reshape(w.shape[0], -1).astype(np.int64)
+    return (both + 8) % 16 - 8
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize(("m", "size"), [(16, 16), ("M", 3), ("M", 16), ("M", 17), ("M", 150)])
+@pytest.mark.parametrize("k", [1024, 640])
+def test_codes_of_four_bits(m: int | str, size: int, k: int) -> None:
+    text = four_bits(m, k, 40)
+    assert kinds(text) == (["few", "mma"] if m == "M" else ["few"])
+    x, w, b = RNG.normal(size=(size, k)).astype(np.float16), RNG.integers(0, 256, (40, k // 2)).astype(np.uint8), RNG.normal(size=40).astype(np.float16)
+    s = (RNG.random((k // 32, 40)) * 0.1).astype(np.float32)
+    factor = (codes(w).T.astype(np.float32) * np.repeat(s, 32, 0)).astype(np.float16).astype(np.float64)
+    want = x.astype(np.float64) @ factor + b
+    np.testing.assert_allclose(run(text, x=x, w=w, b=b, s=s).astype(np.float64), want, rtol=1e-3, atol=1e-3 * np.abs(want).max())
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 512, 20), (5, 1024, 40), (9, 528, 50), (16, 80, 33)])
+def test_codes_of_eight_bits(m: int, k: int, n: int) -> None:
+    assert kinds(eight_bits(m, k, n)) == ["few"]
+    x, w, s = RNG.normal(size=(m, k)).astype(np.float16), RNG.integers(-127, 128, (n, k)).astype(np.int8), RNG.random(n).astype(np.float32)
+    want = x.astype(np.float64) @ w.T.astype(np.float64) * s
+    np.testing.assert_allclose(run(eight_bits(m, k, n), x=x, w=w, s=s).astype(np.float64), want, rtol=1e-3, atol=1e-3 * np.abs(want).max())
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("dtype", ["i8", "f16"])
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 512, 20), (9, 528, 50), (16, 80, 40)])
+def test_factors_as_they_lie(dtype: str, m: int, k: int, n: int) -> None:
+    assert kinds(plain(m, k, n, dtype)) == ["few"]
+    x, w = (RNG.integers(-128, 128, s).astype(np.int8) if dtype == "i8" else RNG.normal(size=s).astype(np.float16) for s in ((m, k), (n, k)))
+    want = x.astype(np.float64) @ w.T.astype(np.float64)
+    np.testing.assert_allclose(run(plain(m, k, n, dtype), x=x, w=w), want, rtol=0 if dtype == "i8" else 1e-4, atol=0 if dtype == "i8" else 1e-4)
+
+
+def test_what_is_not_few() -> None:
+    assert "few" not in kinds(plain(17, 512, 40, "i8"))
+    assert "few" not in kinds(plain(4, 520, 40, "i8"))  # columns of 520 bytes do not begin at multiples of 16
+    assert "few" not in kinds(plain(4, 32, 40, "i8"))  # few terms as well
+
+
+@pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
+@pytest.mark.parametrize("name", ["sm_75", "sm_80", "sm_89", "sm_90a", "sm_100", "sm_120"])
+def test_compiles_everywhere(name: str) -> None:
+    arch = parse_arch(name)
+    assert arch is not None
+    for program in (four_bits(16, 1024, 64), plain(16, 1024, 64, "i8")):
+        module = lowered(read(program))
+        assert module is not None
+        text = emit_program(build_gpu(typed_operator(module.operators[0]), arch)).text
+        assert "0 bytes of stack" in str(next(iter(nvrtc.compile_source(nvrtc.Source(text, "few.cu"), arch).usage.values())))
