@@ -37,7 +37,7 @@ from pipelink_ir.ir.nodes import (
 from pipelink_ir.ir.prover import solve
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.ir.walk import names_in, reads_in, rebuild, substitute
-from pipelink_ir.passes.fusion.terms import PART, agree, governed, own_terms, terms_of
+from pipelink_ir.passes.fusion.terms import BLOCK, PART, agree, governed, own_terms, terms_of
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.infer.specialise import names_of
 
@@ -84,6 +84,8 @@ def compose(name: str, parts: Sequence[Part]) -> Composed:
     ops = list({id(p.op): p.op for p in parts}.values())
     terms = [terms_of(op) for op in ops]
     first = next((t for t in terms if t[0] != PART), terms[0])
+    block = next((t[BLOCK] for t in terms if t[BLOCK] is not None), None)
+    first = (*first[:BLOCK], block, *first[BLOCK + 1:])
     for op, own in zip(ops, terms, strict=True):
         why = own_terms(op)
         if why is not None:
@@ -304,6 +306,8 @@ def _compile(parts: Sequence[Part], sides: Sequence[Side]) -> list[Section]:
     general = next((op for op in ops if terms_of(op)[0] != PART), ops[0])
     entries: list[Setting | Scoped] = [s for section in contracts.sections(general, "compile") for s in section.entries
                                        if isinstance(s, Setting) and (free or s.key != "edges")]
+    block = next((f.setting for op in ops if (f := contracts.setting(op, "compile", "block")) is not None), None)
+    entries += [block] if block is not None and not any(isinstance(e, Setting) and e.key == "block" for e in entries) else []
     if not contracts.exact(general):
         found: dict[str, Setting] = {}
         for op, side in zip(ops, sides, strict=True):

@@ -12,6 +12,10 @@ from pipelink_ir.ir.walk import walk
 KEYS = ("accuracy", "fast_math", "arch", "features", "toolchain", "block")
 """Settings of `compile` that hold for a whole operator, so that fused ones must agree. `edges = free` is no such: it is a leave that nobody has to take."""
 
+BLOCK = KEYS.index("block")
+OPEN = ("block", "empty")
+"""What goes with anything where it is not said."""
+
 PART = "exact, each definition for itself"
 """What an operator without reductions says of its accuracy: it may stand beside others, since what it asks for can be written for its definitions alone."""
 Common = tuple[Value | str | None, ...]
@@ -69,11 +73,12 @@ def terms_of(op: Operator) -> Common:
 
 
 def agree(a: Common, b: Common) -> str | None:
-    """In which term two groups differ; None if they do not. Operators without a reduction that `empty` governs go with either."""
+    """In which term two groups differ; None if they do not. Operators without a reduction that `empty` governs go with either, and so do those that
+    say nothing of blocks."""
     if a == b:
         return None
     for key, x, y in zip((*KEYS, "empty"), a, b, strict=True):
-        if x != y and not (key == "empty" and (x is None or y is None)) and not (key == "accuracy" and PART in (x, y)):
+        if x != y and not (key in OPEN and (x is None or y is None)) and not (key == "accuracy" and PART in (x, y)):
             return f"they differ in '{key}'"
     return None
 
@@ -81,7 +86,8 @@ def agree(a: Common, b: Common) -> str | None:
 def both(a: Terms, b: Terms) -> Terms:
     """The terms of two groups that agree."""
     accuracy = a.common[0] if b.common[0] == PART else b.common[0]
-    return replace(b, common=(accuracy, *b.common[1:-1], a.common[-1] if a.common[-1] is not None else b.common[-1]))
+    rest = (x if key in OPEN and x is not None else y for key, x, y in zip((*KEYS[1:], "empty"), a.common[1:], b.common[1:], strict=True))
+    return replace(b, common=(accuracy, *rest))
 
 
 def reduces(op: Operator) -> bool:

@@ -70,6 +70,10 @@ _RULES = (
 """The first that fits is taken. Measured on an H200, 132 processors, for products of 49 to 12544 rows (`docs/decisions/small-products.md`)."""
 
 
+EVERY = (*dict.fromkeys(r.cut for r in _RULES), LEAST)
+"""The cuts of matrices that there are."""
+
+
 def cut_of(rows: int | None, columns: int | None, batch: int | None, terms: int | None) -> Cut:
     """The cut of a product of so many rows, columns, products and terms; None is not known."""
     if rows is not None and rows < 4:

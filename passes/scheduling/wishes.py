@@ -44,6 +44,11 @@ class Wishes:
         if setting is not None and all(o.setting is not setting for o in self.objections):
             self.objections.append(Objection(setting, tensor, why, help, declined))
 
+    def note(self, setting: Setting, tensor: str, why: str, help: str) -> None:
+        """Note that a setting which does not stand in a schedule is not followed, once."""
+        if all(o.setting is not setting for o in self.objections):
+            self.objections.append(Objection(setting, tensor, why, help, declined=True))
+
     def place(self, tensor: str) -> str | None:
         """The place that is written for a local, if the target has it."""
         word = self.asked.word(tensor, "place")
