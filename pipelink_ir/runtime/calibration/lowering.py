@@ -12,6 +12,7 @@ from pipelink_ir.ir.targets import Arch, known_archs, parse_arch
 from pipelink_ir.passes.manager import run_passes, step
 from pipelink_ir.passes.precision.policy import Policy, policy_of
 from pipelink_ir.passes.scheduling.tuned import edge_types
+from pipelink_ir.runtime.calibration.dequantised import with_values
 from pipelink_ir.runtime.calibration.tapped import PASS, Flat
 
 
@@ -25,11 +26,11 @@ def arch_of(text: str) -> Arch:
 
 
 def lowered(flat: Flat, arch: str, calibration: str | None) -> Flat:
-    """The program with its policies for an architecture carried out. What budgets say is left aside: it is what will be measured."""
+    """The program with its policies for an architecture carried out, codes shown as values. What budgets say is left aside: it is what will be measured."""
     before = without_budgets(flat.module)
     report = Report()
     done = run_passes(before, [step(PASS, arch=arch, **({"calibration": calibration} if calibration else {}))], report)
-    return replace(flat, module=done, report=report)
+    return replace(flat, module=with_values(flat.pipeline, done, flat.name), report=report)
 
 
 def without_budgets(module: Module) -> Module:
@@ -46,7 +47,7 @@ def without_budgets(module: Module) -> Module:
 
 def names_in(flat: Flat, done: Flat) -> dict[str, str]:
     """What edges of a program are called after lowering: by their own names, or, where only the form in another float dtype is left, by that of the form.
-    Edges of which codes alone are left are not among them."""
+    Those of which nothing is left are not among them."""
     types, out = edge_types(done.pipeline), {}
     for name in flat.floats:
         if name in types:
