@@ -1,7 +1,7 @@
 """Policies as a program meets them: clauses that none of its targets comes to, and calls whose sizes the codes of a clause cannot have."""
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Note, Report
@@ -10,7 +10,9 @@ from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.targets import Arch, parse_arch
 from pipelink_ir.passes.contracts.clauses import Clause
 from pipelink_ir.passes.contracts.sums import check_sums
-from pipelink_ir.passes.precision.policy import KEYS
+from pipelink_ir.passes.infer.text import written
+from pipelink_ir.passes.precision.policy import KEYS, clause_of
+from pipelink_ir.passes.precision.push import Push
 from pipelink_ir.passes.scopes import consumed
 from pipelink_ir.passes.shapes import bind_symbols
 
@@ -30,6 +32,35 @@ def check_unreached(module: Module, archs: Collection[Arch], declared: bool, rep
                                    f"declare it, 'target @weaker {{ arch = {d.target} }}', or drop the clause")
     for p in module.pipelines:
         _check_calls(p, operators, archs, report)
+    if not any(d.severity == "error" for d in report.diagnostics):
+        check_overruled(module, archs, report)
+
+
+def check_overruled(module: Module, archs: Collection[Arch], report: Report) -> None:
+    """Report clauses and labels that never count, since for all that they speak of another policy goes before."""
+    graphs = [o for o in module.operators if o.graph is not None and o.downgrades]
+    said = {arch: None for o in graphs for d in o.downgrades if d.settings and (arch := parse_arch(d.target)) is not None and arch.kind != "reference"}
+    for arch in archs or said:
+        if module.pipelines and any(_serves(a, arch) for a in said):
+            push = Push(module, arch, counting=True)
+            push.run(None)
+            for op in module.operators:
+                clause = clause_of(op, arch)
+                if clause is not None and clause.settings:
+                    _check_overruled(op, clause.settings, clause.span, push.counted, arch, report)
+
+
+def _check_overruled(op: Operator, settings: Sequence[Setting], span: Span, counted: Collection[Span], arch: Arch, report: Report) -> None:
+    keys = {s.key for s in settings}
+    if op.graph is None:
+        silent = [span] if span not in counted and keys & {"dtype", "weights"} else []
+    else:
+        silent = [s.span for s in settings if s.span not in counted and (s.key not in (*KEYS, "precision") or (s.key in ("dtype", "weights") and
+                                                                                                                 "precision" not in keys))]
+    for one in silent[:1 if op.graph is None or "precision" not in keys else None]:
+        report.warning("downgrade", one, f"this never counts on {arch}: another policy goes before wherever '@{written(op.name)}' is used",
+                       [Note(f"'@{written(op.name)}' is declared here", op.signature)],
+                       "drop it, or change what goes before: a label of a graph around comes first, then an operator's own clause, then 'dtype' of a graph")
 
 
 def _arch(settings: Collection[Setting]) -> str:

@@ -360,7 +360,7 @@ def _mend(error: float, source: Node | None, plan: Plan | None, operand: str, op
         if codes is not None and seen is not None and seen.clipped > 0:
             ways.append("another method of calibration, which clips less")
         if codes is not None or plan.dtype not in (None, "f16"):
-            ways.append(f"'{source.label} = f16' under 'precision = mixed'" if source.label else f"'dtype = f16' for '{_called(source)}'")
+            ways.append(f"f16 for '{_called(source)}'")
         else:
             ways.append(f"no policy for '{_called(source)}'")
     if not measured:

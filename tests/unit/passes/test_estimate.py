@@ -103,7 +103,7 @@ def planned(m: Module, ranges: Mapping[str, EdgeRange] | None = None) -> tuple[P
     p, operators = m.pipelines[0], {o.name: o for o in m.operators}
     policies = {o.name: found for o in m.operators if (found := policy_of(o, arch)) is not None}
     seen = Calibration("p", "minmax", ranges) if ranges is not None else None
-    return p, plans_of(p, operators, policies, seen, arch)
+    return p, plans_of(p, operators, policies, seen)
 
 
 def estimated(m: Module, ranges: Mapping[str, EdgeRange] | None = None) -> dict[str, float]:
@@ -159,7 +159,7 @@ def test_a_budget_that_is_not_kept_is_told() -> None:
     assert "its budget is 0.05" in d.message
     assert "weights = i8" in (d.help or "")
     assert "pipelinkc calibrate" in (d.help or "")
-    assert "'up = f16'" in (d.help or "")
+    assert "f16 for 'up'" in (d.help or "")
     assert not breaches(module("gelu", "dtype = i8, budget = 5e-2"))
 
 
@@ -176,7 +176,7 @@ def test_what_was_measured_wins() -> None:
 
 def test_what_would_mend_it_depends_on_what_is_wrong() -> None:
     tensor = breaches(module("linear", "dtype = i8, granularity = tensor, budget = 5e-3"))[0].help or ""
-    assert "granularity = channel" in tensor or "'only = f16'" in tensor
+    assert "granularity = channel" in tensor or "f16 for 'only'" in tensor
     onesided = {"x": EdgeRange(0.0, 9.0, 0.0, 9.0, 1.0), "y": EdgeRange(-4.0, 4.0, -4.0, 4.0, 1.0)}
     assert "scheme = affine" in (breaches(module("linear", "dtype = i8, budget = 5e-3"), onesided)[0].help or "")
     clipped = {"x": EdgeRange(-90.0, 90.0, -9.0, 9.0, 2.0, clipped=1e-2), "y": EdgeRange(-4.0, 4.0, -4.0, 4.0, 1.0)}
