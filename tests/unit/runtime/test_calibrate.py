@@ -375,3 +375,14 @@ def test_measured_errors_refuse_a_plan_when_it_is_compiled(net: Path) -> None:
     # Of other clauses it says nothing.
     net.write_text(net.read_text().replace(", force = true", "", 1))
     pl.compile(net, target="cpu")
+
+
+def test_arrays_of_any_kind(net: Path) -> None:
+    plain = pl.calibrate(net, DATA[:1], params=PARAMS, on="cpu", output="off").calibration
+    x = DATA[0]["x"]
+    wide = np.zeros((5, 48), np.float32)
+    wide[:, ::2] = x
+    for given in (pl.as_view(x), x.copy(order="F"), wide[:, ::2]):
+        assert pl.calibrate(net, [{"x": given}], params=PARAMS, on="cpu", output="off").calibration.edges == plain.edges
+    torch = pytest.importorskip("torch")
+    assert pl.calibrate(net, [{"x": torch.from_numpy(x)}], params=PARAMS, on="cpu", output="off").calibration.edges == plain.edges
