@@ -7,7 +7,7 @@ from math import inf, isfinite, nan
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Report
-from pipelink_ir.ir.nodes import Apply, Const, Expr, FloatLit, IntLit, Items, Name, Operator, Read, Scoped, Section, Setting, Value
+from pipelink_ir.ir.nodes import Apply, Const, Expr, FloatLit, IntLit, Items, Name, Operand, Operator, Read, Scoped, Section, Setting, Value
 from pipelink_ir.ir.walk import reads_in
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.precision.codes import Codes, constant_of, ordered
@@ -32,6 +32,7 @@ def sections_on_codes(op: Operator, codes: Mapping[str, Codes], locals: Mapping[
         if entries:
             out.append(replace(s, entries=tuple(entries)))
     borders = [Scoped(locals.get(o.name, o.name), (b,)) for o in op.operands if (b := _border(op, o.name, codes.get(o.name), bool(results))) is not None]
+    borders += [b for o in op.operands if o.name in codes and (b := _border_of_scales(op, o, codes[o.name])) is not None]
     if not borders:
         return tuple(out)
     at = next((k for k, s in enumerate(out) if s.name == "memory"), None)
@@ -76,13 +77,33 @@ def _border(op: Operator, operand: str, codes: Codes | None, choosing: bool) -> 
         return None
     if codes is None:
         return found.setting
-    if not any("border" in r.access for t in typed_operator(op).tensors.values() for p in t.pieces for r in reads_in(p.value) if r.tensor == operand):
+    if not read_outside(op, operand):
         return None
     value = found.setting.value
     if isinstance(value, Items):
         items = [_coded(v, codes, choosing) for v in value.items]
         return replace(found.setting, value=replace(value, items=tuple(ordered(items, codes) if codes.dtype != "i4" else items)))
     return replace(found.setting, value=_coded(value, codes, choosing))
+
+
+def read_outside(op: Operator, operand: str) -> bool:
+    """Whether a border answers reads of an operand."""
+    return any("border" in r.access for t in typed_operator(op).tensors.values() for p in t.pieces for r in reads_in(p.value) if r.tensor == operand)
+
+
+def _border_of_scales(op: Operator, o: Operand, codes: Codes) -> Scoped | None:
+    """What answers a read of the scale of a place outside: the scale of the place that the border takes the value from; under a constant, whose code is
+    that of 0.0 then, any."""
+    if codes.scale not in ("channel", "block") or not read_outside(op, o.name):
+        return None
+    modes = [mode for mode, _ in contracts.border_of(op, o.name, len(o.type.dims), True, Report())]
+    if codes.scale == "block" and modes[codes.axis or 0] in ("reflect", "reflect101", "wrap"):
+        raise NoCode(f"its border along the blocks of '%{o.name}' is {modes[codes.axis or 0]}")
+    own = [m for k, m in enumerate(modes) if codes.scale == "block" or k == codes.axis]
+    if all(m == "none" for m in own):
+        return None
+    items: list[Value] = [Apply("constant", (FloatLit(1.0),)) if m == "constant" else Name(m) for m in own]
+    return Scoped(f"{o.name}.scale", (Setting("border", items[0] if len(items) == 1 else Items(tuple(items))),))
 
 
 def _coded(border: Value, codes: Codes, choosing: bool) -> Value:

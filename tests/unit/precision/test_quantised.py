@@ -232,7 +232,25 @@ def others() -> Iterator[Case]:
                    {"x": k, "w": Codes("u8", .03, 99), "v": k}, {**two, "v": normal(4)}, lambda x, w, v: (x * v) @ w, digits=1e-3)
 
 
-CASES = {c.name: c for c in (*convolutions(), *products(), *others())}
+def borders() -> Iterator[Case]:
+    """Scales for each place of an axis that is read outside: the border answers for them, too."""
+    x = normal(7) * np.exp2(normal(7))
+    for mode, pad in {"replicate": "edge", "reflect": "symmetric", "reflect101": "reflect", "wrap": "wrap", "constant(0)": "constant"}.items():
+        for what, text, codes in (
+                ("differences", "%y[i] = %x[i + 1] - 2 * %x[i - 1]", {"x": Codes("i8", "channel", axis=0)}),
+                ("a window", "%y[i] = sum[t < 3](%x[i + t - 1] * %w[t])", {"x": Codes("i8", "channel", axis=0), "w": AFFINE}),
+                ("a window of blocks", "%y[i] = sum[t < 3](%x[i + t - 1] * %w[t])", {"x": Codes("i8", "block", axis=0, size=2), "w": AFFINE})):
+            if "blocks" in what and mode not in ("replicate", "constant(0)"):
+                continue
+
+            def meaning(x: Array, w: Array, pad: Any = pad, what: str = what) -> Array:
+                p = np.pad(x, 1, mode=pad)
+                return p[2:] - 2 * p[:-2] if what == "differences" else np.convolve(p, w[::-1], "valid")
+            yield Case(f"{what} under {mode}", op("%x: tensor<Hxf16>, %w: tensor<3xf16>", text, "Hxf32", f"where H >= 2 memory {{ %x {{ border = {mode} }} }}"), codes,
+                       {"x": x, "w": normal(3)}, meaning, digits=1e-6 if what == "differences" else 1e-3)
+
+
+CASES = {c.name: c for c in (*convolutions(), *products(), *others(), *borders())}
 EMULATED_TOO = ["depthwise u8 border = constant(0)", "convolution, channels first u8 border = constant(0)", "convolution i4 blocks of 3", "linear u8 i4 blocks",
                 "linear i8 channels, columns first", "linear f8 f8", "linear found channels", "weights only i4 blocks", "weights only channels", "attention u8",
                 "global mean u8", "recurrence i8", "zeros around by hand u8", "ragged i8", "gathered found"]
@@ -373,6 +391,7 @@ def test_conditions_on_sizes(text: str, codes: Mapping[str, Codes], want: list[s
     (DEPTHWISE.replace("BORDER", "border = constant(0)"), {"x": FOUND}, "its border is a constant, and the scale or the zero point is not known before the call"),
     (DEPTHWISE.replace("BORDER", "border = constant(1.5)"), {"x": Codes("i8", "tensor")}, "its border is a constant, and the scale or the zero point is not known before the call"),
     (DEPTHWISE.replace("BORDER", "border = constant(9)"), {"x": SYMMETRIC}, "its border, 9, is beyond what its codes stand for"),
+    (DEPTHWISE.replace("BORDER", "border = reflect"), {"x": Codes("i8", "block", axis=2, size=2)}, "its border along the blocks of '%x' is reflect"),
     (DEPTHWISE.replace("BORDER", "border = constant(-inf)"), {"x": SYMMETRIC}, "its border is no finite number"),
     ('op @f(%x: tensor<Nxf16>) -> (%y: tensor<Nxf16>) { compute { %y[i] = %x[i] } kernel cuda "f.cu" { entry = "f" } }', {"x": SYMMETRIC},
      "it is computed by a kernel of its own")])
