@@ -12,9 +12,6 @@ from pipelink_ir.ir.walk import substitute, walk
 from pipelink_ir.passes.contracts.clauses import Clause
 from pipelink_ir.passes.precision.policy import granularity_of
 
-LONGEST = (2**31 - 1) // (128 * 255)
-"""Most products of codes whose sum fits an i32 whatever they are."""
-
 
 @dataclass(frozen=True, slots=True)
 class Sum:
@@ -54,17 +51,26 @@ def _extent(r: Expr, known: Mapping[str, Expr]) -> int | None:
     return values[-1] - (values[0] if r.lo is not None else 0) if len(values) == len(ends) else None
 
 
+def longest(clause: Clause) -> int | None:
+    """Most products of codes whose sum can fit an i32, whatever the values and their zero points turn out to be; None where nothing is summed in i32."""
+    if clause.word("dtype") not in ("i8", "u8"):
+        return None
+    activations = 255 if clause.word("scheme") == "affine" and clause.word("ranges") == "dynamic" else 128
+    weights = 8 if clause.word("weights") == "i4" else 128
+    return (2**31 - 1) // (activations * weights)
+
+
 def check_sums(op: Operator, clause: Clause, known: Mapping[str, Expr], use: Span | None, report: Report) -> None:
     """Report sums that the codes of a clause cannot have: at the clause, or at the node whose sizes make them so."""
-    dtype = clause.word("dtype")
+    most = longest(clause)
     granularity = clause.of.get("granularity")
     size = granularity_of(granularity.value)[1] if granularity is not None else None
     for s in sums(op, known):
         length = s.length
         where = Note("the sum", s.of.span)
-        if dtype in ("i8", "u8") and length is not None and length > LONGEST:
+        if most is not None and length is not None and length > most:
             at = clause.of["dtype"].span
-            report.error("downgrade", use or at, f"the sum of {length:,} products of {dtype} may not fit an i32: it holds {LONGEST:,}",
+            report.error("downgrade", use or at, f"the sum of {length:,} products of {clause.word('dtype')} may not fit an i32: it holds {most:,}",
                          [where, *([Note("the policy", at)] if use is not None else [])], "write 'dtype = f16', or sum in parts")
             return
         last = s.extents[-1] if s.extents else None
