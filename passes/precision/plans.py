@@ -15,7 +15,7 @@ from pipelink_ir.passes.precision.calibrated import EdgeRange, scale_of
 from pipelink_ir.passes.precision.codes import Codes
 from pipelink_ir.passes.precision.edges import stem
 from pipelink_ir.passes.precision.floats import admitted, is_float, varying
-from pipelink_ir.passes.precision.policy import Policy
+from pipelink_ir.passes.precision.policy import CODES, Policy
 from pipelink_ir.passes.precision.products import block_axis, channel_axis, contracted, factors, memory_order, uses_of
 from pipelink_ir.passes.precision.selecting import selects
 
@@ -63,8 +63,9 @@ def plan(op: Operator, policy: Policy, weights: Set[str], ranges: Mapping[str, E
     """What a policy makes of an operator. `weights`: operands that come from parameters; `ranges`: what calibration saw of the others; `calibrated`: whether
     there is a file at all; `ready`: codes that the program has of them."""
     dtype = policy.dtype
-    if op.kernel is not None and op.compute is None and (dtype is not None or policy.weights is not None):
-        return Plan(policy, refused=f"declined: '@{stem(op.name)}' is a kernel of its own")
+    if op.kernel is not None and (op.compute is None or policy.weights is not None or dtype in CODES):
+        # Its text reads what its signature says, and nobody can write it anew.
+        return Plan(policy, refused=f"declined: '@{stem(op.name)}' is a kernel of its own" if dtype is not None or policy.weights is not None else None)
     plain = dtype is not None and is_float(dtype) and (policy.scheme == "plain" or not dtype.startswith("f8"))
     out = _float(op, policy, dtype) if plain and dtype is not None else Plan(policy)
     if dtype is not None and not plain:

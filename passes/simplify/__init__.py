@@ -21,7 +21,8 @@ After:   op @tone.1(%x: tensor<NxMxf32>) -> (%y: tensor<NxMxf32>) {
 
 In a pipeline: a node that no result needs, by data, by `after` or by an event, is dropped; of two nodes with the same operator, arguments,
 attributes, device and `after` the first does for both (a node with a `plan` is left alone); a `@std.cast` to the dtype that its operand has, or
-back to the dtype that its operand was cast from without loss, is dropped; second names are read through. In an operator: functions of
+back to the dtype that its operand was cast from without loss, is dropped, and so is a `@std.quantize` of what a `@std.dequantize` made of codes by the same
+scale and zero point; second names are read through. In an operator: functions of
 constants are folded where every backend computes them to the same bits (`+ - * /`, `sqrt`, comparisons, integers, casts, rounding), arguments
 that do nothing go (`x * 1`, `x - 0`, integer `x + 0`, `select(true, a, b)`), so do ranges of extent one and definitions that nobody reads;
 dimensions take their normal form.

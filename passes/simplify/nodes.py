@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipelink_ir.ir.dtypes import DTYPES, DType
-from pipelink_ir.ir.nodes import Alias, Cast, Define, Device, Edge, Expr, IntLit, Items, Name, Node, Operator, Pack, Pipeline, Read, Setting
+from pipelink_ir.ir.nodes import Alias, Cast, Define, Device, Edge, Expr, FloatLit, IntLit, Items, Let, Name, Node, Operator, Pack, Pipeline, Read, Setting
 from pipelink_ir.passes.simplify.expressions import shorter
 
 _FORMATS = {"f64": (53, -1074, 1024), "f32": (24, -149, 128), "bf16": (8, -133, 128), "f16": (11, -24, 16), "f8e5m2": (3, -16, 16), "f8e4m3": (4, -9, 9)}
@@ -85,6 +85,9 @@ class _Merger:
 
     def _through(self, node: Node) -> Edge | None:
         """The edge that already has the values of a cast: its argument, or what its argument was cast from without loss."""
+        coded = self._coded_before(node)
+        if coded is not None:
+            return coded
         cast = _cast(node, self.operators)
         if cast is None or not isinstance(node.args[0], Edge) or node.after or node.plan is not None or node.label is not None:
             return None
@@ -96,6 +99,17 @@ class _Merger:
         before = self.out[self.made[source.name]] if source.name in self.made else None
         wide = _cast(before, self.operators) if isinstance(before, Node) else None
         if wide is None or not isinstance(before, Node) or not isinstance(before.args[0], Edge) or wide[0] is not to or not holds(to, wide[1]):
+            return None
+        return before.args[0] if self._same_device(node, before.args[0]) and self._same_device(before, before.args[0]) else None
+
+    def _coded_before(self, node: Node) -> Edge | None:
+        """The codes that a `@std.quantize` makes of what a `@std.dequantize` has made of them, by the same scale and zero point in f32: exactly those."""
+        new = _codes(node, self.operators, "std.quantize")
+        if new is None or not isinstance(node.args[0], Edge) or node.after or node.plan is not None or node.label is not None:
+            return None
+        source = node.args[0]
+        before = self.out[self.made[source.name]] if source.name in self.made else None
+        if not isinstance(before, Node) or not isinstance(before.args[0], Edge) or _codes(before, self.operators, "std.dequantize") != new:
             return None
         return before.args[0] if self._same_device(node, before.args[0]) and self._same_device(before, before.args[0]) else None
 
@@ -150,6 +164,23 @@ def _cast(node: Node | Alias | None, operators: Mapping[str, Operator]) -> tuple
     if to != y.type.dtype or x.type.layout != y.type.layout:
         return None
     return DTYPES[x.type.dtype], DTYPES[y.type.dtype]
+
+
+def _codes(node: Node, operators: Mapping[str, Operator], name: str) -> tuple[str, tuple[Expr, ...]] | None:
+    """The dtype of the codes and the constants of a node of `@std.quantize` or `@std.dequantize` between bytes and f32, told by its body as well."""
+    if not node.op.startswith(f"{name}."):
+        return None
+    op = operators[node.op]
+    if len(op.operands) != 1 or op.attributes or op.compute is None:
+        return None
+    codes, values = (o.type.dtype for o in ((op.results[0], op.operands[0]) if name == "std.quantize" else (op.operands[0], op.results[0])))
+    lets = {i.name: i.value for i in op.compute.body if isinstance(i, Let)}
+    if values != "f32" or codes not in ("i8", "u8") or lets.keys() != {"scale", "zero"} or not all(isinstance(v, Cast) for v in lets.values()):
+        return None
+    scale = lets["scale"]
+    number = scale.arg.value if isinstance(scale, Cast) and isinstance(scale.arg, IntLit | FloatLit) else 0
+    # Between these no product or quotient with a code overflows or is subnormal.
+    return (codes, (scale, lets["zero"])) if 1e-30 < number < 1e30 else None
 
 
 def holds(narrow: DType, wide: DType) -> bool:

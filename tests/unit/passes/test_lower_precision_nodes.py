@@ -157,3 +157,12 @@ def test_work_grows_with_the_number_of_nodes(price: str, monkeypatch: pytest.Mon
         assert few["quantised"] <= 4
         assert few["plan"] <= 4
     assert seen[2]["put in"] <= 2.2 * seen[1]["put in"] <= 2.2 * 2.2 * seen[0]["put in"]
+
+
+def test_codes_of_values_of_codes_are_these_codes() -> None:
+    """What `simplify` relies on when it takes such a pair out."""
+    rng = np.random.default_rng(0)
+    scales = np.concatenate([np.float32(10.0) ** rng.uniform(-29, 29, 20000).astype(np.float32), np.float32([0.1, 0.3, 1 / 3, 1e-30, 1e30])])
+    codes = np.arange(-255, 256, dtype=np.float32)
+    values = (codes[None] * scales[:, None]).astype(np.float32)
+    np.testing.assert_array_equal(np.round((values / scales[:, None]).astype(np.float32)), np.broadcast_to(codes, values.shape))
