@@ -135,7 +135,7 @@ class _Lowering:
 
     def _weigh(self) -> None:
         """Keep what pays, and what has to be; say the sums."""
-        from pipelink_ir.passes.precision.profit import profitable
+        from pipelink_ir.passes.precision.profit import MARGIN, profitable
         for p in self.module.pipelines:
             plans = self.plans[p.name]
             names = frozenset(name for name, plan in plans.items() if plan.lowers)
@@ -151,7 +151,8 @@ class _Lowering:
                     why = " (force = true)" if plan.policy.force else f" (it has to be: '@{stem(ops[name])}' needs it on {self.arch})" if name in must else ""
                     plans[name] = replace(plan, sums=sums + why)
                 else:
-                    plans[name] = replace(plan, refused=f"declined: {plan.policy.dtype or plan.policy.weights} does not pay: {sums}")
+                    asked = f"it has to take {round(100 * (1 - MARGIN))} % less time"
+                    plans[name] = replace(plan, refused=f"declined: {plan.policy.dtype or plan.policy.weights} does not pay: {sums} ({asked})")
 
     def _has_to_be(self, name: str) -> bool:
         """Whether an operator is not admitted on the architecture as it is, so that its policy is the only way."""
