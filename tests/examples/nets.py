@@ -1,6 +1,7 @@
 """The networks of `examples/precision` in NumPy, f64, with no roundings: what their results are measured against."""
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,21 @@ def weights(program: str) -> dict[str, Array]:
         return {name: file[name] for name in file.files}
 
 
-def _windows(x: Array) -> Array:
-    """[3, 3, N, H, W, C]: what is around each pixel, zeros beyond the picture."""
+def _window(x: Array) -> Iterator[tuple[int, int, Array]]:
+    """The pixel at each of nine distances from every pixel, zeros beyond the picture."""
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
     height, width = x.shape[1:3]
-    return np.stack([np.stack([padded[:, dy:dy + height, dx:dx + width] for dx in range(3)]) for dy in range(3)])
+    for dy in range(3):
+        for dx in range(3):
+            yield dy, dx, padded[:, dy:dy + height, dx:dx + width]
 
 
 def conv(x: Array, k: Array, b: Array) -> Array:
-    return sum(_windows(x)[dy, dx] @ k[dy, dx] for dy in range(3) for dx in range(3)) + b
+    return sum((near @ k[dy, dx] for dy, dx, near in _window(x)), b)
 
 
 def depthwise(x: Array, k: Array, b: Array) -> Array:
-    return sum(_windows(x)[dy, dx] * k[dy, dx] for dy in range(3) for dx in range(3)) + b
+    return sum((near * k[dy, dx] for dy, dx, near in _window(x)), b)
 
 
 def relu(x: Array) -> Array:

@@ -1,14 +1,18 @@
 """The networks of `examples/precision`: as they are written, against NumPy in f64."""
 from __future__ import annotations
 
+import re
+import shutil
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import pipelink_ir as pl
 from pipelink_ir.passes.pipeline import ALIASES
-from tests.emulated import EMULATED
+from tests.emulated import EMULATED, NEEDS_COMPILER
 from tests.examples import nets
 
 sys.path.insert(0, str(nets.FOLDER))
@@ -51,3 +55,132 @@ def test_as_written(program: str, target: str) -> None:
     assert result.dtype == np.float16
     assert result.shape == expected.shape
     assert nets.relative(result, expected) < allowed
+
+
+# ------------------------------------------------------------------------------------------------------------------------ policies
+
+ARCHS = {"denoiser": ("sm_80", "sm_87", "sm_90"), "inspection": ("sm_75", "sm_87", "sm_90", "cpu"), "transformer": ("sm_75", "sm_87", "sm_90")}
+BYTES = {"denoiser": "one.depth one.point two.depth two.point three.depth three.point four.depth four.point head",
+         "inspection": "one.depth one.point one.pool two.depth two.point two.pool three.depth three.point three.pool"}
+"""What is computed in bytes where it is asked for whether it pays or not."""
+
+
+def _pictures(count: int = 4, size: int = 48) -> tuple[nets.Array, nets.Array]:
+    """Pictures without and with noise."""
+    rng = np.random.default_rng(data.SEEDS["test"])
+    clean = data.shapes(rng, count, size)
+    return clean, data.noisy(rng, clean)
+
+
+def _inputs(program: str) -> tuple[dict[str, nets.Array], nets.Array]:
+    """Data that nothing was trained or calibrated on, weights among them, and the result in f64."""
+    rng = np.random.default_rng(data.SEEDS["test"])
+    if program == "denoiser":
+        _, noisy = _pictures()
+        p = nets.weights(program)
+        return {"noisy": noisy} | p, nets.denoise(noisy, p)
+    if program == "inspection":
+        part, _ = data.defects(rng, 16)
+        p = nets.weights(program)
+        return {"part": part} | p, nets.inspect(part, p)
+    inputs, _ = data.transformer(rng, 2, 9)
+    _, p = data.transformer(np.random.default_rng(data.SEEDS["calibration"]))  # the weights that ranges were measured with
+    return inputs | p, nets.transformer(**inputs, p=p)
+
+
+def _plan(program: str | Path, arch: str, target: str = "cpu", calibration: Path | None = None) -> Any:
+    """The program as its policy for an architecture leaves it, compiled for the processor."""
+    path = nets.FOLDER / f"{program}.plir" if isinstance(program, str) else program
+    return pl.compile(path, target=target, passes=ALIASES["cpu"].replace("arch=cpu", f"arch={arch}"), calibration=calibration)
+
+
+def _forced(folder: Path, program: str, arch: str, keys: str = "") -> Path:
+    """The program with all of `BYTES` computed in bytes, whatever it costs; further keys for the clause."""
+    text = (nets.FOLDER / f"{program}.plir").read_text(encoding="utf-8")
+    labels = ", ".join(f"{label} = i8" for label in BYTES[program].split())
+    changed, count = re.subn(rf"downgrade {arch} *\{{[^}}]*\}}", f"downgrade {arch} {{ precision = mixed, {labels}, {keys}force = true }}", text)
+    assert count == 1
+    shutil.copytree(nets.FOLDER / "ops", folder / "ops", dirs_exist_ok=True)
+    shutil.copy(nets.FOLDER / f"{program}.calibration.yaml", folder)
+    (folder / f"{program}.plir").write_text(changed, encoding="utf-8")
+    return folder / f"{program}.plir"
+
+
+@pytest.mark.parametrize(("program", "arch"), [(p, a) for p, archs in ARCHS.items() for a in archs])
+def test_budgets_hold(program: str, arch: str) -> None:
+    """What a clause allows is kept on data. The denoiser's budget speaks of the noise that it finds, which is what the network gives."""
+    text = (nets.FOLDER / f"{program}.plir").read_text(encoding="utf-8")
+    found = re.search(rf"downgrade {arch} *\{{[^}}]*budget = ([0-9.e-]+)", text)
+    assert found is not None
+    inputs, expected = _inputs(program)
+    (result,) = _plan(program, arch)(**inputs).values()
+    noise = inputs["noisy"].astype(np.float64) if program == "denoiser" else 0
+    assert nets.relative(noise - result.astype(np.float64), noise - expected) < float(found[1])
+
+
+def test_the_denoiser_takes_noise_off(tmp_path: Path) -> None:
+    """More than 10 dB in f64; in bytes less than half a decibel of it is lost, for a scale for each channel."""
+    clean, noisy = _pictures()
+    p = nets.weights("denoiser")
+    exact = nets.psnr(nets.denoise(noisy, p), clean)
+    assert exact > nets.psnr(noisy, clean) + 10
+    written = pl.compile(nets.FOLDER / "denoiser.plir", target="cpu", passes=_as_written("cpu"))(noisy=noisy, **p).clean
+    assert abs(nets.psnr(written, clean) - exact) < 0.02
+    for arch in ARCHS["denoiser"]:
+        assert nets.psnr(_plan("denoiser", arch)(noisy=noisy, **p).clean, clean) > exact - 0.5
+    for keys in ("", "scheme = affine, "):
+        lowered = _plan(_forced(tmp_path, "denoiser", "sm_87", keys), "sm_87")
+        assert len([e for e in lowered.ledger if e.kind == "lowered"]) >= 9
+        assert nets.psnr(lowered(noisy=noisy, **p).clean, clean) > exact - 0.5
+
+
+def test_the_inspection_net_agrees(tmp_path: Path) -> None:
+    """120 parts: bytes and f64 name the same class for 99 % at least, with a margin: the largest error of any score is less than what lies between the best class
+    and the second for 99 % of the parts."""
+    parts, labels = data.defects(np.random.default_rng(data.SEEDS["test"]), 120)
+    p = nets.weights("inspection")
+    exact = nets.inspect(parts, p)
+    assert (exact.argmax(1) == labels).mean() > 0.99
+    ordered = np.sort(exact, 1)
+    margin = ordered[:, -1] - ordered[:, -2]
+    program = nets.FOLDER / "inspection.plir"
+    for arch, path in (("sm_87", program), ("sm_75", program), ("sm_87", _forced(tmp_path, "inspection", "sm_87"))):
+        scores = _plan(path, arch)(part=parts, **p).scores.astype(np.float64)
+        assert (scores.argmax(1) == exact.argmax(1)).mean() >= 0.99
+        assert np.abs(scores - exact).max() < np.quantile(margin, 0.01)
+
+
+def test_one_scale_for_a_depthwise_tensor_collapses(tmp_path: Path) -> None:
+    """Channels differ by a factor of hundreds, so one scale leaves most of them no codes; it is not the default."""
+    parts, _ = data.defects(np.random.default_rng(data.SEEDS["test"]), 64)
+    p = nets.weights("inspection")
+    exact = nets.inspect(parts, p).argmax(1)
+    largest = np.abs(p["dk3"].astype(np.float64)).max((0, 1))
+    assert largest.max() > 50 * np.median(largest)
+
+    def agreement(keys: str) -> float:
+        return float((_plan(_forced(tmp_path, "inspection", "sm_87", keys), "sm_87")(part=parts, **p).scores.argmax(1) == exact).mean())
+    assert agreement("granularity = tensor, ") < 0.75
+    assert agreement("granularity = channel, ") == agreement("") >= 0.98
+
+    clean, noisy = _pictures()
+    p = nets.weights("denoiser")
+    collapsed = _plan(_forced(tmp_path, "denoiser", "sm_87", "granularity = tensor, "), "sm_87")(noisy=noisy, **p).clean
+    assert nets.psnr(collapsed, clean) < nets.psnr(nets.denoise(noisy, p), clean) - 5
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize(("program", "arch"), [("denoiser", "sm_87"), ("inspection", "sm_75"), ("transformer", "sm_90")])
+def test_on_a_gpu_that_is_played(program: str, arch: str, tmp_path: Path) -> None:
+    """The lowered plan of an architecture gives the same on its kernels as on the processor, up to what another order of sums may do to a rounding."""
+    if program in BYTES:
+        size = 13
+        rng = np.random.default_rng(5)
+        inputs = {"noisy": data.noisy(rng, data.shapes(rng, 1, size))} if program == "denoiser" else {"part": data.defects(rng, 1)[0][:, 20:42, 20:43]}
+        inputs |= nets.weights(program)
+        path: str | Path = _forced(tmp_path, program, arch)
+    else:
+        inputs, path = _inputs(program)[0], program
+    (ours,) = _plan(path, arch)(**inputs).values()
+    (played,) = pl.compile(nets.FOLDER / f"{program}.plir" if isinstance(path, str) else path, target=f"cuda-emulated:{arch}")(**inputs).values()
+    assert nets.relative(played, ours) < 1e-2
