@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--percentile", metavar="P", type=float, help="with 'percentile': the share of values to keep (default 99.99)")
     parser.add_argument("--target", metavar="LIST", action="append", default=[], help="architectures whose plans are measured too, 'sm_75,sm_87'")
     parser.add_argument("--on", metavar="WHERE", help="where all of it runs: cuda, cuda:N, cpu, reference; the default is the best device present")
-    parser.add_argument("-o", "--output", metavar="OUT", help="write the ranges here, or 'off' for nowhere; by default FILE.calibration.yaml beside FILE")
+    parser.add_argument("-o", "--output", metavar="OUT", help="where ranges go, '-' is standard output, 'off' nowhere; by default FILE.calibration.yaml")
     parser.add_argument("--pipeline", metavar="NAME", help="the pipeline meant, where a file has several")
     parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a value for an attribute of the pipeline")
     parser.add_argument("--format", choices=("table", "json"), default="table", help="a table for people or JSON (default table)")
@@ -48,6 +48,7 @@ def _execute(args: argparse.Namespace, project: Project) -> int:
     from pipelink_ir.runtime.calibration import files
     from pipelink_ir.runtime.calibration.measure import Job
     from pipelink_ir.runtime.compile import Settings
+    from pipelink_ir.runtime.output import STDOUT_PATHS
     from pipelink_ir.runtime.sources import read_program
     from pipelink_ir.runtime.targets import best_target, parse_target
     samples = samples_of(args)
@@ -63,7 +64,8 @@ def _execute(args: argparse.Namespace, project: Project) -> int:
     for text in found.warnings:
         console.say(f"pipelinkc: warning: {text}")
     console.report(found.diagnostics)
-    print(json.dumps(as_json(found), indent=1)) if args.format == "json" else show(found)
+    if output not in STDOUT_PATHS:
+        print(json.dumps(as_json(found), indent=1)) if args.format == "json" else show(found)
     if found.path is not None:
         console.say(f"pipelinkc: {len(found.calibration.edges)} ranges from {count(found.calibration.samples)}: {found.path}")
     return console.status(found.diagnostics)

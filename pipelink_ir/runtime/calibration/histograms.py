@@ -74,8 +74,9 @@ class Seen:
 
 @dataclass(slots=True)
 class Spread:
-    """Counts by the leading bits of values."""
+    """Counts by the leading bits of values: of the bins that have any, their numbers and their counts."""
 
+    bins: Any = None
     counts: Any = None
 
     def add(self, array: Any) -> None:
@@ -84,32 +85,35 @@ class Spread:
         for part in pieces(array):
             with np.errstate(over="ignore"):
                 values = np.clip(part[np.isfinite(part)], -_LARGEST, _LARGEST).astype(np.float32)
-            found = np.bincount(values.view(np.uint32) >> (32 - BITS), minlength=1 << BITS)
-            self.counts = found if self.counts is None else self.counts + found
+            found = np.bincount(values.view(np.uint32) >> (32 - BITS))
+            if self.bins is not None:
+                found = np.pad(found, (0, max(0, int(self.bins.max(initial=-1)) + 1 - found.size)))
+                found[self.bins] += self.counts
+            self.bins = np.flatnonzero(found)
+            self.counts = found[self.bins]
 
     def points(self, low: float, high: float) -> tuple[Array, Array]:
         """The values that stand for bins with something in them, ascending and within `low` to `high`, and how many there are of each."""
         import numpy as np
-        order, centres = _bins()
-        counts = (self.counts if self.counts is not None else np.zeros(1 << BITS, np.int64))[order]
-        full = counts > 0
-        return np.clip(centres[full], low, high), counts[full]
+        if self.bins is None:
+            return np.zeros(0), np.zeros(0, np.int64)
+        centres = _centres()[self.bins]
+        order = np.argsort(centres, kind="stable")
+        return np.clip(centres[order], low, high), self.counts[order]
 
 
 _LARGEST = 3.4028234663852886e38
 
 
 @cache
-def _bins() -> tuple[Array, Array]:
-    """Numbers of the bins of finite values in ascending order of these, and a value in the middle of each; bins at zero stand for zero."""
+def _centres() -> Array:
+    """A value in the middle of each bin, by its number; the bins at zero stand for zero, those beyond all finite values for nothing."""
     import numpy as np
-    half = 1 << (BITS - 1)
-    finite = np.arange(255 << (BITS - 9))
-    lowest = (finite.astype(np.uint32) << (32 - BITS)).view(np.float32).astype(np.float64)
-    next_up = np.append(lowest[1:], 2.0 ** 128)
-    centres = (lowest + next_up) / 2
+    lowest = (np.arange(255 << (BITS - 9), dtype=np.uint32) << (32 - BITS)).view(np.float32).astype(np.float64)
+    centres = (lowest + np.append(lowest[1:], 2.0 ** 128)) / 2
     centres[0] = 0.0
-    return np.concatenate([half + finite[::-1], finite]), np.concatenate([-centres[::-1], centres])
+    half = np.concatenate([centres, np.full((1 << (BITS - 1)) - centres.size, np.nan)])
+    return np.concatenate([half, -half])
 
 
 @dataclass(slots=True)

@@ -26,6 +26,7 @@ from pipelink_ir.runtime.calibration.lowering import Asked, arch_of, asked, decl
 from pipelink_ir.runtime.calibration.samples import Given, Sample, Samples
 from pipelink_ir.runtime.calibration.tapped import PASS, Flat, Tap, flattened, passes_of
 from pipelink_ir.runtime.compile import Settings, project_of, read
+from pipelink_ir.runtime.output import STDOUT_PATHS
 from pipelink_ir.runtime.targets import Target, best_target, parse_target
 
 Watch = Callable[[str, int, int], None]
@@ -121,7 +122,7 @@ class Job:
         method = methods.check_method(self.method, self.percentile)
         archs = [str(arch_of(a)) for a in dict.fromkeys(self.archs)]
         flat = self.flat()
-        if output is not None:
+        if output is not None and output not in STDOUT_PATHS:
             files.check_free(output, flat.name)
             _writable(output)
         ranges, warnings, count = self._ranges(flat, samples, archs)

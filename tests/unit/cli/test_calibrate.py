@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipelink_ir.passes.precision.calibration_file import read_calibration
+from pipelink_ir.passes.precision.calibration_file import parse_calibration, read_calibration
 from tests.unit.cli.command import ROOT, Done
 
 NET = """
@@ -233,3 +233,14 @@ def test_the_page_tells_what_happens(pipelinkc: Command, tmp_path: Path) -> None
     assert done.status == 0, done.err
     assert "the error first exceeds 0.01 at %y.h, made by @std.nn.linear.1 as mlp.up" in done.out
     assert "the error first exceeds 0.01 at %y.h, made by @std.nn.linear.1 as mlp.up" in page
+
+
+def test_the_file_on_standard_output(pipelinkc: Command, net: Path) -> None:
+    done = pipelinkc("calibrate", "net.plir", "--data", "data", "--inputs", "weights.npz", "--on", "cpu", "-o", "off")
+    assert done.status == 0
+    assert not Path("net.calibration.yaml").exists()
+    from tests.unit.cli.command import process
+    run: Any = process("calibrate", "net.plir", "--data", "data", "--inputs", "weights.npz", "--on", "cpu", "-o", "-", cwd=net.parent)
+    assert run.returncode == 0
+    assert parse_calibration(run.stdout, "-").edges["x"].max == pytest.approx(float(np.concatenate(X).max()))
+    assert not Path("net.calibration.yaml").exists()
