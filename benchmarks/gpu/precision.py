@@ -112,15 +112,15 @@ def passes(target: str = "cuda") -> str:
     return ",".join(p for p in ALIASES[target].split(",") if p.partition("{")[0] not in WITHOUT)
 
 
-def plans(case: Case, target: str = "cuda") -> tuple[Any, Any]:
-    """The program in f16 and as its policy leaves it, weights bound."""
+def plans(case: Case, target: str = "cuda", lowered: str | None = None) -> tuple[Any, Any]:
+    """The program in f16 and as its policy leaves it; by the passes `lowered`, if they are not those of the target."""
     import pipelink_ir as pl
     calibration = None
     if case.calibrate:
         calibration = Path(tempfile.mkdtemp()) / "ranges.calibration.yaml"
-        pl.calibrate(case.program, case.calibrate, params=case.params, on="cpu" if "emulated" in target else target, output=calibration)
-    f16 = pl.compile(case.program, target=target, passes=passes())
-    return f16, pl.compile(case.program, target=target, calibration=calibration)
+        pl.calibrate(case.program, case.calibrate, params=case.params, on=target, output=calibration)
+    f16 = pl.compile(case.program, target=target, passes=passes(target))
+    return f16, pl.compile(case.program, target=target, passes=lowered, calibration=calibration)
 
 
 def compare(keep: Callable[..., None]) -> None:
@@ -157,7 +157,8 @@ def _case(cp: Any, clock: Any, case: Case) -> dict[str, Any]:
     results = {n: next(iter(call(**inputs).values())).get() for n, call in calls.items()}
     found: dict[str, Any] = {"relative error": relative(results["lowered"], results["f16"]), **case.judge(results["f16"], results["lowered"])}
     found["kernels"] = {n: call.rest.executable.statistics["kernels"] for n, call in calls.items()}
-    found["policies"] = [e.text() for e in low.ledger if "lower" in e.text() or "declined" in e.text()][:40]
+    said = [e.text() for e in low.ledger if e.kind == "lowered" or "does not pay" in e.text()]
+    found["policies"] = [re.sub(r"^.*?: (lowered|declined)", r"\1", text)[:300] for text in said]
     return found | _timed(clock, {n: lambda call=call: call(**inputs) for n, call in calls.items()}, "f16", "lowered")
 
 
