@@ -172,7 +172,8 @@ class Comparison:
 
 
 def _where(side: Side) -> Target:
-    """What a side runs on: what it says, else its target; for an architecture a GPU that runs its code, or the processor that plays one."""
+    """What a side runs on: what it says, else its target; for an architecture a GPU that runs its code, or the processor that plays one, or without a C++
+    compiler for that the CPU, which computes the same plan."""
     if side.on is not None:
         where = parse_target(side.on)
         if where.no_device:
@@ -186,7 +187,8 @@ def _where(side: Side) -> Target:
         on_gpu(target)
         return target
     except (ProgramError, UsageError):
-        return parse_target(f"{EMULATED}:{side.target}")
+        from pipelink_ir.backends.cuda.emulate.toolchain import available
+        return parse_target(f"{EMULATED}:{side.target}" if available() else "cpu")
 
 
 def _shown(side: Side, ran: Flat) -> str:

@@ -386,3 +386,42 @@ def test_arrays_of_any_kind(net: Path) -> None:
         assert pl.calibrate(net, [{"x": given}], params=PARAMS, on="cpu", output="off").calibration.edges == plain.edges
     torch = pytest.importorskip("torch")
     assert pl.calibrate(net, [{"x": torch.from_numpy(x)}], params=PARAMS, on="cpu", output="off").calibration.edges == plain.edges
+
+
+def test_an_architecture_without_a_gpu_and_a_compiler(net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipelink_ir.backends.cuda.emulate import toolchain
+    from pipelink_ir.runtime.calibration import comparing
+
+    def none(target: Any) -> Any:
+        raise UsageError("there is no GPU")
+    monkeypatch.setattr(comparing, "on_gpu", none)
+    monkeypatch.setattr(toolchain, "available", lambda: False)
+    found = pl.compare(net, "sm_75,on=cpu", "sm_75", DATA, params=PARAMS)
+    assert found.b == "sm_75, on=cpu"
+    assert all(e.apart.worst == 0.0 for e in found.edges)
+
+
+def test_aliases_attributes_and_whole_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "p.plir"
+    path.write_text("""
+op @split(%x: tensor<NxKxf32>, by: f32 = 2.0) -> (%y: tensor<NxKxf32>, %i: tensor<Nxi32>) {
+  compute { %y[n, k] = %x[n, k] * by
+            %i[n] = argmax[k < K](%x[n, k]) }
+}
+op @join(%a: tensor<PxNxKxf32>, %i: tensor<Nxi32>) -> (%y: tensor<NxKxf32>) { compute { %y[n, k] = sum[p < P](%a[p, n, k]) + f32(%i[n]) } }
+pipeline @p(%x: tensor<Nx4xf32>, g: f32 = 3.0) -> (%s: tensor<Nx4xf32>) {
+  %y, %i = @split(%x) {by = g}
+  %b = %y
+  %s = @join([%x, %b], %i)
+}
+pipeline @other(%x: tensor<Nx4xf32>) -> (%s: tensor<Nx4xf32>, %i: tensor<Nxi32>) { %s, %i = @split(%x) }
+""")
+    x = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
+    with pytest.raises(UsageError, match="several pipelines"):
+        pl.calibrate(path, [{"x": x}], on="cpu")
+    found = pl.calibrate(path, [{"x": x}], on="cpu", pipeline="p", g=-2.0).calibration
+    whole = {"x": x, "y": -2 * x, "b": -2 * x, "s": x - 2 * x + x.argmax(1)[:, None]}
+    assert {n: (e.min, e.max) for n, e in found.edges.items()} == {n: (v.min(), v.max()) for n, v in whole.items()}
+    pl.compile(path, target="cpu", pipeline="other")
+    with pytest.raises(UsageError, match="holds the ranges of '@p'"):
+        pl.calibrate(path, [{"x": x}], on="cpu", pipeline="other")
