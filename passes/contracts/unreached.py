@@ -2,12 +2,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Note, Report
-from pipelink_ir.ir.nodes import Alias, Edge, Module, Node, Operator, Pipeline, Setting, TensorType
+from pipelink_ir.ir.nodes import Alias, Edge, Expr, Module, Node, Operator, Setting, TensorType
+from pipelink_ir.ir.prover import normal
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.targets import Arch, parse_arch
+from pipelink_ir.ir.walk import substitute
 from pipelink_ir.passes.contracts.clauses import Clause
 from pipelink_ir.passes.contracts.sums import check_sums
 from pipelink_ir.passes.infer.text import written
@@ -30,8 +33,11 @@ def check_unreached(module: Module, archs: Collection[Arch], declared: bool, rep
                     report.warning("downgrade", d.span, f"no target of this program is {d.target}, so this clause is never used: they are {names}",
                                    [Note("a target", t.span) for t in module.targets],
                                    f"declare it, 'target @weaker {{ arch = {d.target} }}', or drop the clause")
-    for p in module.pipelines:
-        _check_calls(p, operators, archs, report)
+    if operators:
+        calls = _Calls({o.name: o for o in module.operators}, archs, report)
+        for p in module.pipelines:
+            calls.nodes(p.nodes, {o.name: o.type for o in p.inputs}, {o.name for o in p.inputs if o.param}, {})
+        calls.tell()
     if not any(d.severity == "error" for d in report.diagnostics):
         check_overruled(module, archs, report)
 
@@ -72,38 +78,60 @@ def _serves(clause: Arch, arch: Arch) -> bool:
     return clause == arch or (not clause.suffix and (clause.kind, clause.sm) == (arch.kind, arch.sm))
 
 
-def _check_calls(p: Pipeline, operators: Mapping[str, Operator], archs: Collection[Arch], report: Report) -> None:
-    types: dict[str, TensorType] = {o.name: o.type for o in p.inputs}
-    constant = {o.name for o in p.inputs if o.param}
-    asked: dict[Span, tuple[Setting, list[Node]]] = {}
-    """For each `weights` of a clause the calls that have none."""
-    met: set[Span] = set()
-    for n in p.nodes:
-        if isinstance(n, Alias):
-            types[n.name.name] = types[n.of.name]
-            constant |= {n.name.name} if n.of.name in constant else set()
-            continue
-        types |= {e.name: t for e, t in zip(n.results, n.types, strict=False)}
-        edges = [e.name for e in consumed(n)]
-        if edges and constant.issuperset(edges):
-            constant |= {e.name for e in n.results}
-        op = operators.get(n.op)
-        if op is None or op.compute is None or not all(isinstance(a, Edge) for a in n.args):
-            continue
-        known = bind_symbols(op, [types[e] for e in edges])
-        for d in op.downgrades:
+class _Calls:
+    """The calls of a module's pipelines, into graphs as well: sizes as far as they are known, and which edges come from parameters alone."""
+
+    def __init__(self, operators: Mapping[str, Operator], archs: Collection[Arch], report: Report) -> None:
+        self.operators, self.archs, self.report = operators, archs, report
+        self.asked: dict[Span, tuple[Setting, list[Node]]] = {}
+        """For each `weights` of a clause the calls that have none."""
+        self.met: set[Span] = set()
+        self.seen: set[tuple[object, ...]] = set()
+
+    def nodes(self, nodes: Sequence[Node | Alias], types: dict[str, TensorType], constant: set[str], known: Mapping[str, Expr]) -> None:
+        """Look at nodes in order. `known`: what the symbols of their types are."""
+        for n in nodes:
+            if isinstance(n, Alias):
+                types[n.name.name] = types[n.of.name]
+                constant |= {n.name.name} if n.of.name in constant else set()
+                continue
+            types |= {e.name: _with(t, known) for e, t in zip(n.results, n.types, strict=False)}
+            edges = [e.name for e in consumed(n)]
+            op = self.operators.get(n.op)
+            if edges and constant.issuperset(edges):
+                constant |= {e.name for e in n.results}
+            if op is not None and len(edges) == len(op.operands) and all(isinstance(a, Edge) for a in n.args):
+                self._call(op, n, [types[e] for e in edges], [e in constant for e in edges])
+
+    def _call(self, op: Operator, n: Node, types: list[TensorType], constant: list[bool]) -> None:
+        known = bind_symbols(op, types)
+        if op.graph is not None:
+            key = (op.name, *types, *constant)
+            if key not in self.seen:
+                self.seen.add(key)
+                names = [o.name for o in op.operands]
+                self.nodes(op.graph.nodes, dict(zip(names, types, strict=True)), {o for o, c in zip(names, constant, strict=True) if c}, known)
+            return
+        for d in op.downgrades if op.compute is not None else ():
             arch = parse_arch(d.target)
-            if not d.settings or arch is None or (archs and not any(_serves(arch, a) for a in archs)):
+            if not d.settings or arch is None or (self.archs and not any(_serves(arch, a) for a in self.archs)):
                 continue
             clause = Clause({s.key: s for s in d.settings if s.key in KEYS}, ())
-            check_sums(op, clause, known, n.op_span, report)
+            check_sums(op, clause, known, n.op_span, self.report)
             s = clause.of.get("weights")
-            if s is not None and constant.isdisjoint(edges):
-                asked.setdefault(s.span, (s, []))[1].append(n)
+            if s is not None and not any(constant):
+                self.asked.setdefault(s.span, (s, []))[1].append(n)
             elif s is not None:
-                met.add(s.span)
-    for span, (s, nodes) in asked.items():
-        if span not in met:
-            report.warning("downgrade", span, f"'{contracts.describe(s.value)}' is for weights, and no call of the operator has any",
-                           [Note("this one has no operand that comes from parameters alone", n.op_span) for n in nodes[:3]],
-                           "mark the weights of the pipeline, 'param %w: …', or leave 'weights' out")
+                self.met.add(s.span)
+
+    def tell(self) -> None:
+        """Report weights that there are none of."""
+        for span, (s, nodes) in self.asked.items():
+            if span not in self.met:
+                self.report.warning("downgrade", span, f"'{contracts.describe(s.value)}' is for weights, and no call of the operator has any",
+                                    [Note("this one has no operand that comes from parameters alone", n.op_span) for n in nodes[:3]],
+                                    "mark the weights of the pipeline, 'param %w: …', or leave 'weights' out")
+
+
+def _with(t: TensorType, known: Mapping[str, Expr]) -> TensorType:
+    return replace(t, dims=tuple(normal(substitute(d, known)) for d in t.dims)) if known else t
