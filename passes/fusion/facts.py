@@ -14,7 +14,7 @@ from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name, Operator, Rang
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import children, deep, walk
 from pipelink_ir.passes.infer.operator import KEPT, typed_operator
-from pipelink_ir.passes.scheduling.costs import Costs
+from pipelink_ir.passes.scheduling.costs import cost_of
 from pipelink_ir.passes.scheduling.counts import bounds, count, names, ranges_of, terms, unrolled
 from pipelink_ir.passes.scheduling.risks import may_fail
 from pipelink_ir.passes.scheduling.shape import long_reductions
@@ -147,10 +147,9 @@ class _Finder:
     def _tensor(self, t: Tensor, group: frozenset[str]) -> dict[str, Dims]:
         found: dict[tuple[str, Dims, tuple[Range, ...]], None] = {}
         self.out.definitions += len(t.pieces)
-        costs = Costs(self.op, lambda name: 0.0)
         depth = 0.0
         for piece in t.pieces:
-            walker = _Walker(costs, {n for n, reads in self.through.items() if not reads})
+            walker = _Walker({n for n, reads in self.through.items() if not reads})
             walker.walk(piece.value, {a.index: Dim(k) for k, a in enumerate(piece.axes)}, (), 1)
             place = {b[0]: k for k, a in enumerate(piece.axes) if (b := bounds(a)) is not None and b[1] - b[0] == 1}
             found |= {(name, tuple(_position(d, place) for d in dims), (*piece.axes, *ranges)): None for name, dims, ranges in walker.reads}
@@ -207,8 +206,8 @@ class _Walker:
     """Reads and operations of one value. `turns` are the ranges around, `copies` how often what is written out stands there, `sizes` the locals that
     depend on sizes alone."""
 
-    def __init__(self, costs: Costs, sizes: set[str]) -> None:
-        self.costs, self.sizes = costs, sizes
+    def __init__(self, sizes: set[str]) -> None:
+        self.sizes = sizes
         self.reads: dict[tuple[str, Dims, tuple[Range, ...]], None] = {}
         self.work: dict[tuple[Range, ...], float] = {}
         self.code = 0
@@ -226,7 +225,7 @@ class _Walker:
                 stack += [i for i in x.indices if any(isinstance(c, Read | Reduce) for c in walk(i))]
                 continue
             if isinstance(x, Apply):
-                self.work[turns] = self.work.get(turns, 0.0) + self.costs.of(Apply(x.fn, ()))
+                self.work[turns] = self.work.get(turns, 0.0) + cost_of(x.fn)
                 self.code += copies
             stack += children(x)
 

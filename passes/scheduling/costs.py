@@ -23,6 +23,11 @@ STORED = 1.0
 """Cost of a load."""
 
 
+def cost_of(fn: str) -> float:
+    """What a function costs, without its arguments."""
+    return _COST.get(fn, 1.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one set of kernels computes: tensors over one box whose elements are computed side by side, or a group with a recurrence."""
