@@ -68,7 +68,7 @@ class Contractions(Reader):
                 outside.append(Factor(self.value(f.value, around), f.below))
         if not coded and not values:
             return None
-        if floats or values:
+        if floats or values or any(self._as_half(c, bound) for c in coded):
             # Beside floats blocks gain nothing: a code is multiplied by its scale where it is read.
             values += [c for c in coded if names_in(c.scale) & bound]
             coded = [c for c in coded if not names_in(c.scale) & bound]
@@ -83,6 +83,10 @@ class Contractions(Reader):
         whole_value = whole_value if wide is None else self.in_dtype(whole_value, wide)
         return Apply("neg", (whole_value,), span=e.span) if negative else whole_value
 
+    def _as_half(self, c: Coded, bound: set[str]) -> bool:
+        """Whether tensor cores take a factor as f16 or bf16 only: they know no sums of blocks, and no two codes to a byte."""
+        return self.types[c.read.tensor].dtype in HALVES and (bool(names_in(c.scale) & bound) or self.codes[c.read.tensor].dtype == "i4")
+
     def _outside(self, c: Coded, bound: set[str], e: Reduce, coded: Sequence[Coded]) -> bool:
         """Whether the scale of a factor can stand outside of a sum, perhaps of one over blocks."""
         if not names_in(c.scale) & bound:
@@ -92,7 +96,7 @@ class Contractions(Reader):
     def _block(self, c: Coded, e: Reduce) -> Blocks | None:
         """How a sum is cut along the blocks of a factor."""
         name = c.read.tensor
-        return blocks_of(e, c.read, self.codes[name], self.types[name]) if isinstance(c.code, Read) else None
+        return blocks_of(e, c.read, self.codes[name], self.types[name]) if c.plain else None
 
     def _scales(self, coded: Sequence[Coded], block: Name | None) -> Expr:
         """What a sum of codes is multiplied by; numbers are multiplied here."""
@@ -237,7 +241,7 @@ class Contractions(Reader):
     def _sum(self, e: Reduce, c: Coded, spots: tuple[str, ...], inner: tuple[str, ...], cut: Cut | None) -> Expr:
         """The sum of the codes of one factor: an operand if it is known beforehand, else a local."""
         name, codes = c.read.tensor, self.codes[c.read.tensor]
-        found = sum_of(self.op, e if cut is None else cut.whole, c.read, codes) if codes.param and isinstance(c.code, Read) else None
+        found = sum_of(self.op, e if cut is None else cut.whole, c.read, codes) if codes.param and c.plain else None
         if (cut is not None and codes.scale != "block") or (found is not None and read_outside(self.op, name)):
             found = None
         if found is None or self.sums.setdefault(name, found) != found:

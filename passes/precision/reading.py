@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Apply, Cast, Define, Expr, IntLit, Let, Operator, Read, Reduce, TensorType
-from pipelink_ir.ir.walk import rebuild
+from pipelink_ir.ir.walk import reads_in, rebuild
 from pipelink_ir.passes.precision.codes import Codes, built, literal, ordered, scale_index, unpacked
 from pipelink_ir.passes.precision.products import SUMS, WIDE, is_zero, ranges_of
+from pipelink_ir.passes.precision.sections import read_outside
 
 
 class Declined(Exception):
@@ -23,6 +24,8 @@ class Coded:
     scale: Expr
     zero: Expr
     read: Read
+    plain: bool = True
+    """Whether it is what is read, without a choice."""
 
     def less_zero(self) -> Expr:
         return minus(self.code, self.zero)
@@ -70,15 +73,25 @@ class Reader:
     def coded_read(self, e: Read, around: tuple[str, ...]) -> Coded:
         c = self.codes[e.tensor]
         indices = tuple(self.value(i, around) for i in e.indices)
-        if c.dtype == "i4":
-            code: Read = replace(e, tensor=self._unpack(e.tensor), indices=indices)
-        else:
+        code: Expr
+        if c.dtype != "i4":
             code = replace(e, indices=ordered(indices, c))
+        elif self._read_once(e.tensor):
+            code = half_of_byte(e, indices, c)
+        else:
+            code = replace(e, tensor=self._unpack(e.tensor), indices=indices)
         scale: Expr = Read(f"{e.tensor}.scale", scale_index(indices, c), span=e.span) if isinstance(c.scale, str) else replace(literal(c.scale), span=e.span)
         zero: Expr = Read(f"{e.tensor}.zero", (), span=e.span) if isinstance(c.zero, str) else IntLit(c.zero, span=e.span)
         return Coded(code, scale, zero, e)
 
+    def _read_once(self, tensor: str) -> bool:
+        """Whether a byte may be taken apart where it is read: in one place, and never outside."""
+        assert self.op.compute is not None
+        reads = [r for d in self.op.compute.body for r in reads_in(d.value) if r.tensor == tensor]
+        return len(reads) == 1 and not read_outside(self.op, tensor)
+
     def _unpack(self, tensor: str) -> str:
+        """The local with the codes of an operand of i4."""
         local = f"{tensor}.code"
         if tensor not in self.unpacked:
             self.unpacked.add(tensor)
@@ -120,10 +133,20 @@ class Reader:
         first = coded[0]
         if any(c.scale != first.scale or c.zero != first.zero or c.read.tensor != first.read.tensor for c in coded):
             return None
-        return replace(first, code=replace(e, args=(*before, *(first.zero if c is None else c.code for c in found))))
+        return replace(first, plain=False, code=replace(e, args=(*before, *(first.zero if c is None else c.code for c in found))))
 
 
 # ------------------------------------------------------------------------------------------------------------------------ integers
+
+
+def half_of_byte(e: Read, indices: Sequence[Expr], c: Codes) -> Expr:
+    """An i4 of a byte; see `unpacked`."""
+    axis = (c.pair or 0) % len(indices)
+    k = indices[axis]
+    byte = replace(e, indices=ordered([*indices[:axis], Apply("floordiv", (k, IntLit(2))), *indices[axis + 1:]], c))
+    even = Apply("==", (Apply("mod", (k, IntLit(2))), IntLit(0)))
+    half = Apply("select", (even, byte, Apply("floordiv", (byte, IntLit(16)))))
+    return Apply("-", (Apply("mod", (Apply("+", (half, IntLit(8))), IntLit(16))), IntLit(8)), span=e.span)
 
 
 def minus(a: Expr, b: Expr) -> Expr:

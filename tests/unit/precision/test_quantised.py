@@ -159,8 +159,10 @@ def convolutions() -> Iterator[Case]:
                 yield Case(f"{what} {kind} {border}", text.replace("BORDER", border), {"x": KINDS[kind], "k": codes}, {"x": x, "k": k},
                            lambda x, k, f=meaning, m=mode, v=value: f(x, k, m, v))
     for size in (2, 3):
-        yield Case(f"convolution i4 blocks of {size}", CONVOLUTION.replace("BORDER", "border = constant(0)"),
-                   {"x": AFFINE, "k": Codes("i4", "block", axis=2, size=size, param=True)}, {"x": normal(2, 5, 6, 5), "k": normal(3, 3, 5, 7)}, convolution)
+        for dtype in ("f16", "f32"):
+            yield Case(f"convolution i4 blocks of {size} of {dtype}", CONVOLUTION.replace("BORDER", "border = constant(0)").replace("xf16>", f"x{dtype}>"),
+                       {"x": AFFINE, "k": Codes("i4", "block", axis=2, size=size, param=True)}, {"x": normal(2, 5, 6, 5), "k": normal(3, 3, 5, 7)}, convolution,
+                       digits=1e-3 if dtype == "f16" else 1e-6)
 
 
 def products() -> Iterator[Case]:
@@ -170,9 +172,11 @@ def products() -> Iterator[Case]:
                 "channels": weights(), "channels, columns first": weights(order=(1, 0)), "i4 blocks": Codes("i4", "block", axis=0, size=32, param=True),
                 "i4 channels": weights(dtype="i4", packed=0), "f8": weights(dtype="f8e4m3"), "one scale": Codes("i8", "tensor"),
                 "blocks": Codes("i8", "block", axis=0, size=16, param=True)}.items():
-            # A factor beside floats is a value of f16, rounded to that.
-            rounded = kind == "f8" and "blocks" in what
-            yield Case(f"linear {kind} {what}", LINEAR, {"x": codes, "w": k}, {"x": x, "w": w, "b": b}, lambda x, w, b: x @ w + b, digits=1e-3 if rounded else 1e-6)
+            for dtype in ("f16", "f32"):
+                # With blocks a factor is a value of f16, rounded to that; of f32 there are sums of blocks.
+                rounded = "blocks" in what and (dtype == "f16" or kind == "f8")
+                yield Case(f"linear {kind} {what} of {dtype}", LINEAR.replace("xf16>", f"x{dtype}>"), {"x": codes, "w": k}, {"x": x, "w": w, "b": b},
+                           lambda x, w, b: x @ w + b, digits=1e-3 if rounded else 1e-6)
     x, w = normal(9, 5), normal(5, 3)
     for what, k in {"channels": weights(), "i4 channels": weights(dtype="i4", packed=0), "u8": AFFINE, "f8": EIGHTH, "found": FOUND,
                     "i4 blocks": Codes("i4", "block", axis=0, size=2), "blocks of the other axis": Codes("i8", "block", axis=1, size=2)}.items():
@@ -251,8 +255,8 @@ def borders() -> Iterator[Case]:
 
 
 CASES = {c.name: c for c in (*convolutions(), *products(), *others(), *borders())}
-EMULATED_TOO = ["depthwise u8 border = constant(0)", "convolution, channels first u8 border = constant(0)", "convolution i4 blocks of 3", "linear u8 i4 blocks",
-                "linear i8 channels, columns first", "linear f8 f8", "linear found channels", "weights only i4 blocks", "weights only channels", "attention u8",
+EMULATED_TOO = ["depthwise u8 border = constant(0)", "convolution, channels first u8 border = constant(0)", "convolution i4 blocks of 3 of f16", "convolution i4 blocks of 3 of f32", "linear u8 i4 blocks of f16", "linear u8 i4 blocks of f32", "linear i8 i4 channels of f16",
+                "linear i8 channels, columns first of f16", "linear f8 f8 of f16", "linear found channels of f16", "weights only i4 blocks", "weights only channels", "attention u8",
                 "global mean u8", "recurrence i8", "zeros around by hand u8", "ragged i8", "gathered found"]
 
 
@@ -298,6 +302,19 @@ def test_scales_found_at_the_call() -> None:
 def test_a_weight_that_is_no_parameter_is_summed_in_place() -> None:
     out = made(LINEAR, x=AFFINE, w=Codes("i8", "channel", axis=1))
     assert "%w.codes[j] = sum[d < D](%w[d, j])" in body(out)
+
+
+def test_codes_of_four_bits_are_taken_apart_where_they_are_read() -> None:
+    out = made(PLAIN, w=Codes("i4", "block", axis=0, size=32, order=(1, 0), param=True))
+    assert ("sum[d < D](%x[i, d] * f16(f32((select(d mod 2 == 0, %w[j, d floordiv 2], %w[j, d floordiv 2] floordiv 16) + 8) mod 16 - 8) * "
+            "%w.scale[d floordiv 32, j]))") in body(out)
+    assert [o.type.dtype for o in out.operands] == ["f16", "u8", "f32"]
+
+
+def test_sums_of_blocks() -> None:
+    text = body(made(PLAIN.replace("xf16>", "xf32>"), x=AFFINE, w=Codes("i8", "block", axis=0, size=32, param=True)))
+    assert "%acc[i, j, b] = sum[d in b * 32..min(b * 32 + 32, D)](%x[i, d] * %w[d, j])" in text
+    assert "%y[i, j] = sum[b < D ceildiv 32](f32(%acc[i, j, b] - 37 * %w.sum[b, j]) * (0.05 * %w.scale[b, j]))" in text
 
 
 def test_scores_of_attention_keep_their_scale_outside() -> None:
