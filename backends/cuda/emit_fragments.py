@@ -21,6 +21,7 @@ from pipelink_ir.backends.loops.form import (
     Let,
     Multiply,
     Own,
+    Pack,
     Panel,
     StoreFragment,
     StripLine,
@@ -36,7 +37,7 @@ FRAGMENTS, STREAM, ATTEND = "PIPELINK_FRAGMENTS", "PIPELINK_STREAM", "PIPELINK_A
 
 Streamed = Contract | Attend
 """Statements whose factors are brought by threads that do nothing else."""
-Statement = Own | Fragment | Multiply | StoreFragment | CopyAsync | Commit | Await | Trade | StripLine | StripMultiply | Words | FewMultiply
+Statement = Own | Fragment | Multiply | StoreFragment | CopyAsync | Commit | Await | Trade | StripLine | StripMultiply | Words | Pack | FewMultiply
 
 
 def has_fragments(body: Block) -> bool:
@@ -62,10 +63,12 @@ def fragment_line(s: Statement, e: Expressions, fragments: dict[str, str]) -> st
         return f"pl::trade({e.places[s.target].name}, {e.places[s.source].name});"
     if isinstance(s, StripLine):
         source = f"&{e.place(s.buffer, s.strip.left).name}[{e.address(s.index)}]"
-        return f"pl::strip_line<{s.strip.bytes}>(&{e.places[s.words].name}[{s.at}], {source}, {e.data(s.inside)});"
+        return f"pl::strip_line<{s.strip.bytes}, {str(s.wide).lower()}>(&{e.places[s.words].name}[{s.at}], {source}, {e.data(s.inside)});"
     if isinstance(s, Words):
         source = f"&{e.place(s.buffer, s.memory).name}[{e.address(s.index)}]"
         return f"pl::words_at<{s.bytes}>(&{e.places[s.words].name}[{s.at}], {source});"
+    if isinstance(s, Pack):
+        return f"pl::pack_words<{s.bytes}>(&{e.places[s.words].name}[{s.at}], {e.places[s.source].name});"
     if isinstance(s, FewMultiply):
         words = ", ".join((memory_type(s.left), memory_type(s.right), str(s.halves), str(s.terms * s.left.bytes // 8)))
         return f"pl::few_multiply<{words}>(&{e.places[s.sums].name}[{s.at}], {e.places[s.words].name}, {e.places[s.values].name});"

@@ -104,6 +104,8 @@ class _Checker:
         elif isinstance(s, form.Words):
             self.need(s.words in self.own and self.memory[s.words] is I32 and s.index.dtype is I64 and s.bytes % 16 == 0, f"%{s.words} cannot hold words")
             self.need(self.memory.get(s.buffer) is s.memory, f"%{s.buffer} is read as another dtype")
+        elif isinstance(s, form.Pack):
+            self.need({s.words, s.source} <= self.own and self.memory[s.words] is I32, f"%{s.source} cannot be packed to %{s.words}")
         elif isinstance(s, form.FewMultiply):
             self.need({s.sums, s.words, s.values} <= self.own and self.memory[s.words] is I32, f"%{s.sums} is made of what is not each thread's own")
             held = self.memory[s.values]

@@ -53,6 +53,7 @@ TABLE: Mapping[type, Contents] = {
     form.Trade: Contents(makes=("%target",), reads=("%source",)),
     form.StripLine: Contents(places=("index",), data=("inside",), makes=("%words",), reads=("%buffer",)),
     form.Words: Contents(places=("index",), makes=("%words",), reads=("%buffer",)),
+    form.Pack: Contents(makes=("%words",), reads=("%source",)),
     form.FewMultiply: Contents(makes=("%sums",), reads=("%words", "%values", "%sums")),
     form.StripMultiply: Contents(places=("index",), makes=("%sums",), reads=("%words", "%weights")),
     form.CopyAsync: Contents(places=("index", "source"), data=("inside",), makes=("%buffer",), reads=("%origin",)),

@@ -46,10 +46,12 @@ from pipelink_ir.backends.loops.form_own import Dot as Dot
 from pipelink_ir.backends.loops.form_own import Online as Online
 from pipelink_ir.backends.loops.form_own import Own as Own
 from pipelink_ir.backends.loops.form_strip import FewMultiply as FewMultiply
+from pipelink_ir.backends.loops.form_strip import Pack as Pack
 from pipelink_ir.backends.loops.form_strip import Strip as Strip
 from pipelink_ir.backends.loops.form_strip import StripLine as StripLine
 from pipelink_ir.backends.loops.form_strip import StripMultiply as StripMultiply
 from pipelink_ir.backends.loops.form_strip import Words as Words
+from pipelink_ir.backends.loops.form_words import BYTE as BYTE
 from pipelink_ir.backends.loops.form_words import BYTES as BYTES
 from pipelink_ir.backends.loops.form_words import DIGITS as DIGITS
 from pipelink_ir.backends.loops.form_words import DOTS as DOTS
@@ -474,7 +476,7 @@ class Contract:
 
 
 Stmt = Union[Own, Contract, Let, Var, Assign, Store, Move, For, If, Alloc, Fail, Barrier, Combine, Fragment, Multiply, StoreFragment, CopyAsync, Commit, Await,
-             Trade, Signal, AwaitCount, StripLine, StripMultiply, Words, FewMultiply, TakeWords]
+             Trade, Signal, AwaitCount, StripLine, StripMultiply, Words, Pack, FewMultiply, TakeWords]
 Block = tuple[Stmt, ...]
 
 # ---------------------------------------------------------------------------------------------------------------- kernels, programs
@@ -525,6 +527,8 @@ class Kernel:
     """A wish: registers are kept so few that a multiprocessor holds so many blocks; 0 leaves that to the compiler."""
     tickets: str = ""
     """Counters, i32, which are zero: blocks begin turns in their order, by element 0, so that a turn may wait for those before it."""
+    once: bool = False
+    """Of a `grid` kernel without scratch of sizes that are not constant: there are as many threads as turns, whose number follows from the symbols."""
 
     @property
     def loop(self) -> For | None:

@@ -61,7 +61,7 @@ class Strip:
 @dataclass(frozen=True, slots=True)
 class StripLine:
     """The lanes of a warp take their parts of a line each, of the row that each of them has: from element `index` of `buffer` on, zeros where `inside` does not
-    hold. They are words of `words` from `at` on, a constant."""
+    hold. They are words of `words` from `at` on, a constant. `wide`: lines begin at multiples of 16 bytes."""
 
     words: str
     at: int
@@ -69,6 +69,7 @@ class StripLine:
     index: Expr
     inside: Expr
     strip: Strip
+    wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,16 @@ class Words:
     index: Expr
     bytes: int
     memory: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Elements of a thread's own scratch `source`, `bytes` bytes, as words of its scratch `words` from `at` on, a constant."""
+
+    words: str
+    at: int
+    source: str
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)

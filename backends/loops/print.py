@@ -21,7 +21,7 @@ def program_text(program: form.Program) -> str:
 def kernel_text(kernel: form.Kernel) -> str:
     """One kernel: its signature, then a statement a line."""
     params = [*(f"{b.kind} {_buffer(b)}" for b in kernel.buffers), *(f"{s}: i64" for s in kernel.symbols), *(f"{n}: {d}" for n, d in kernel.scalars)]
-    marks = (("exact", kernel.exact), ("fast_math", kernel.fast_math), ("gpu", kernel.device == "gpu"), ("resident", kernel.resident),
+    marks = (("exact", kernel.exact), ("fast_math", kernel.fast_math), ("gpu", kernel.device == "gpu"), ("resident", kernel.resident), ("once", kernel.once),
              (f"tickets %{kernel.tickets}", kernel.tickets),
              (f"threads {kernel.threads}", kernel.threads),
              (f"team {expr_text(kernel.team)}" if kernel.team is not None else "", kernel.team is not None))
@@ -79,7 +79,7 @@ def _stmt(s: form.Stmt, level: int) -> Iterator[str]:
 
 
 def _fragments(s: form.Fragment | form.Own | form.Multiply | form.Trade | form.Contract | form.StoreFragment | form.CopyAsync | form.Await
-               | form.Commit | form.StripLine | form.StripMultiply | form.Words | form.FewMultiply) -> str:
+               | form.Commit | form.StripLine | form.StripMultiply | form.Words | form.Pack | form.FewMultiply) -> str:
     """Statements about matrix fragments and copies under way."""
     if isinstance(s, form.Fragment):
         t = s.tiles
@@ -92,6 +92,8 @@ def _fragments(s: form.Fragment | form.Own | form.Multiply | form.Trade | form.C
         return f"line %{s.words}[{s.at}..] = %{s.buffer}[{expr_text(s.index)}..] if {expr_text(s.inside)}, {s.strip.bytes} bytes for 4 lanes"
     if isinstance(s, form.Words):
         return f"words %{s.words}[{s.at}..] = %{s.buffer}[{expr_text(s.index)}..], {s.bytes} bytes"
+    if isinstance(s, form.Pack):
+        return f"words %{s.words}[{s.at}..] = %{s.source}, {s.bytes} bytes"
     if isinstance(s, form.FewMultiply):
         return f"few %{s.sums}[{s.at}..] += %{s.words} * %{s.values}, {8 * s.halves}x8 of {s.left} * {s.right} over {4 * s.terms} terms"
     if isinstance(s, form.StripMultiply):

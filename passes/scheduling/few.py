@@ -15,7 +15,7 @@ from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import children, substitute, walk
 from pipelink_ir.passes.scheduling.counts import count, known, names, ranges_of
-from pipelink_ir.passes.scheduling.products import Product, few_rows_of
+from pipelink_ir.passes.scheduling.products import Product, any_product_of
 from pipelink_ir.passes.scheduling.strips import lines_in_memory
 from pipelink_ir.passes.scheduling.tensor_cores import BYTES, HALVES, TensorCores, carriers, plain_read, tensor_cores_of
 
@@ -53,7 +53,7 @@ class Few:
 def few_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, piece: Piece, chosen: Mapping[str, int] | None = None,
            arch: Arch | None = None) -> Few | None:
     """How a product of few rows is computed; None if it is none, or cannot be."""
-    p = few_rows_of(op, local, piece, chosen)
+    p = any_product_of(op, local, piece, chosen)
     if p is None or p.reduce.where is not None or p.batch or piece.holes or p.columns != (len(piece.axes) - 1,) or len(p.rows) > 1:
         return None
     rows = count(piece.axes[p.rows[0]]) if p.rows else 1

@@ -14,7 +14,7 @@ from pipelink_ir.passes.scheduling.attention import heads
 from pipelink_ir.passes.scheduling.costs import Costs, Plan, looping
 from pipelink_ir.passes.scheduling.maps import tile_of, word_of
 from pipelink_ir.passes.scheduling.place import CONTEXTS, DEEPEST, Context, Expanded, Planner, deepest, evaluations_in, extent
-from pipelink_ir.passes.scheduling.products import product_of
+from pipelink_ir.passes.scheduling.products import any_product_of, product_of
 from pipelink_ir.passes.scheduling.rows import blocks_of
 from pipelink_ir.passes.scheduling.tiles import Tiled, tiled_of
 from pipelink_ir.passes.scheduling.wishes import Wishes, wishes_of
@@ -125,7 +125,7 @@ class GpuPlanner(Planner):
     def _for_tiles(self, c: Context) -> float:
         """How many places of a product share what one factor of it is made of, which goes to shared memory by tiles."""
         root, used = self.op.tensors[c.root], frozenset[int]().union(*c.axes)
-        p = product_of(self.op, self.hopeful, root.pieces[0], alone=False) if len(root.pieces) == 1 and used and max(used) >= len(root.shape) else None
+        p = any_product_of(self.op, self.hopeful, root.pieces[0]) if len(root.pieces) == 1 and used and max(used) >= len(root.shape) else None
         for mine, others in ((p.rows, p.columns), (p.columns, p.rows)) if p is not None else ():
             if used.isdisjoint(mine) and not used.isdisjoint(others):
                 return min(SHARED, prod(c.extents[k] for k in mine))

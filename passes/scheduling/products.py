@@ -64,12 +64,13 @@ def tiled_product_of(op: TypedOperator, local: Callable[[str], bool], piece: Pie
     return replace(p, cut=cut_of(rows, columns, batch, depth))
 
 
-def few_rows_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None) -> Product | None:
-    """The same with any number of rows, even none at all."""
-    return _product(op, local, piece, chosen, True)
+def any_product_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None) -> Product | None:
+    """The same with any number of rows, even none at all, and of columns."""
+    return _product(op, local, piece, chosen, True, 1)
 
 
-def _product(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None, alone: bool) -> Product | None:
+def _product(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None, alone: bool,
+             columns: int = NARROW) -> Product | None:
     everything = frozenset(range(len(piece.axes)))
     found = long_reductions(op, local, piece, chosen, SHALLOW - 1)
     full = [r for r in found if r.deps == everything]
@@ -89,7 +90,7 @@ def _product(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chos
     if x.where is not None and not c <= a & b:
         return None
     p = Product(x, plain, left, right, tuple(sorted(a - b)), tuple(sorted(b - a)), tuple(sorted(a & b)))
-    return p if len(piece.axes) - 1 in p.columns and _wide(piece, p.columns) else None
+    return p if len(piece.axes) - 1 in p.columns and _wide(piece, p.columns, columns) else None
 
 
 def _places(piece: Piece, axes: tuple[int, ...]) -> int | None:
@@ -98,9 +99,9 @@ def _places(piece: Piece, axes: tuple[int, ...]) -> int | None:
     return None if None in sizes else prod(n for n in sizes if n is not None)
 
 
-def _wide(piece: Piece, axes: tuple[int, ...]) -> bool:
+def _wide(piece: Piece, axes: tuple[int, ...], least: int = NARROW) -> bool:
     n = _places(piece, axes)
-    return bool(axes) and (n is None or n >= NARROW)
+    return bool(axes) and (n is None or n >= least)
 
 
 def _side_by_side(op: TypedOperator, local: Callable[[str], bool], p: Product) -> bool:

@@ -15,8 +15,8 @@ from pipelink_ir.ir.nodes import Cast, FloatLit, IntLit, Name, Read
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.passes.scheduling.counts import count, known, names, ranges_of
-from pipelink_ir.passes.scheduling.products import Product, product_of
-from pipelink_ir.passes.scheduling.tensor_cores import BYTES, HALVES, plain_read, tensor_cores_of
+from pipelink_ir.passes.scheduling.products import Product, any_product_of
+from pipelink_ir.passes.scheduling.tensor_cores import BYTES, HALVES, carriers, plain_read
 
 MANY = 4096
 """Fewer rows than this, if that is known, are no strips."""
@@ -24,6 +24,10 @@ WEIGHTS = 40960
 """Bytes of the right factor that a block has room for."""
 HELD = 80
 """Words that a lane may hold of all lines of its rows."""
+LEAST = 2
+"""Columns."""
+GATHERED = 40
+"""Terms of a row that may be put together of single elements."""
 AT_A_TIME = 64
 """Columns that are computed at a time: more take registers."""
 
@@ -40,6 +44,8 @@ class Strips:
     lines: int
     bytes: int
     parts: int = 1
+    gathered: bool = False
+    """A row has one line, which is put together of single elements: its terms do not lie side by side, or are no whole lines."""
 
     @property
     def instruction(self) -> str:
@@ -50,28 +56,34 @@ class Strips:
 def strips_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, piece: Piece, chosen: Mapping[str, int] | None = None,
               arch: Arch | None = None) -> Strips | None:
     """How strips compute a piece; None where they do not."""
-    p = product_of(op, local, piece, chosen)
-    if p is None or p.reduce.where is not None or p.batch or piece.holes or p.columns != (len(piece.axes) - 1,):
+    p = any_product_of(op, local, piece, chosen)
+    if p is None or not p.rows or p.reduce.where is not None or p.batch or piece.holes or p.columns != (len(piece.axes) - 1,):
         return None
-    found = tensor_cores_of(op, local, piece, chosen, arch)
+    held = carriers(op, local, p, arch)
     read, ranges, n = plain_read(p.left), ranges_of(p.reduce), count(piece.axes[-1])
-    if found is None or read is None or local(read.tensor) or n is None or n % 8 or not _whole(tensor, piece, n):
+    if isinstance(held, str) or read is None or local(read.tensor) or n is None or n < LEAST or not _whole(tensor, piece, n):
         return None
+    first, second = held
     rows = [count(piece.axes[k]) for k in p.rows]
     if None not in rows and prod(r for r in rows if r is not None) < MANY:
         return None
     left, turns = op.tensors[read.tensor], [count(r) for r in ranges]
-    if left.dtype is not found.left or found.left.name not in (*BYTES, *HALVES) or any(t is None for t in turns) or not lines_in_memory(left, read, p):
+    if left.dtype is not first or first.name not in (*BYTES, *HALVES) or any(t is None for t in turns):
         return None
-    size = (turns[-1] or 0) * left.dtype.bytes
-    lines = prod(t for t in turns[:-1] if t is not None)
-    columns = next(c for c in (AT_A_TIME, 48, 32, 24, 16, 8) if n % c == 0)
+    size, lines = (turns[-1] or 0) * left.dtype.bytes, prod(t for t in turns[:-1] if t is not None)
+    gathered = size % 16 != 0 or not lines_in_memory(left, read, p)
+    if gathered:
+        terms, lines = prod(t for t in turns if t is not None), 1
+        size = -(-terms * left.dtype.bytes // 32) * 32
+        if terms > GATHERED or not all(w in ("", "inside", "border") for w in read.access):
+            return None
+    columns = next((c for c in (AT_A_TIME, 48, 32, 24, 16, 8) if n % c == 0), min(AT_A_TIME, -(-n // 8) * 8))
     together = max(1, 8 // tensor.dtype.bytes)
     group = next(g for g in (8, 4, 2, 1) if g <= together and columns % (8 * g) == 0)
     words = 4 * (size // 64) + 2 * (size % 64 // 32) + 2 * (size % 32 // 16)
-    if size == 0 or size % 16 or lines * words * 16 * n > WEIGHTS or 2 * lines * words > HELD:
+    if size == 0 or size % 16 or lines * words * 16 * (-(-n // columns) * columns) > WEIGHTS or 2 * lines * words > HELD:
         return None
-    return Strips(p, found.left, found.right, columns, group, lines, size)
+    return Strips(p, first, second, columns, group, lines, size, gathered=gathered)
 
 
 def _whole(t: Tensor, piece: Piece, n: int) -> bool:

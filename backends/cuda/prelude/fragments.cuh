@@ -237,9 +237,9 @@ template <typename A, typename B, typename S, int WARPS_M, int WARPS_N, int M, i
 
 // ------------------------------------------------------------------------------------------------------------------ strips
 
-// BYTES side by side as words, wherever they begin.
-template <int BYTES> PL_DEVICE void bytes_at(int* words, const u8* at) {
-  if (reinterpret_cast<u64>(at) % BYTES == 0) {
+// BYTES side by side as words, wherever they begin; `WIDE`: at a multiple of BYTES.
+template <int BYTES, bool WIDE> PL_DEVICE void bytes_at(int* words, const u8* at) {
+  if (WIDE || reinterpret_cast<u64>(at) % BYTES == 0) {
     const Many<int, BYTES / 4> all = many_at<BYTES / 4>(reinterpret_cast<const int*>(at));
     PL_UNROLL
     for (int k = 0; k < BYTES / 4; k++) words[k] = all.at[k];
@@ -251,7 +251,7 @@ template <int BYTES> PL_DEVICE void bytes_at(int* words, const u8* at) {
   }
 }
 // The part that a lane has of a line of BYTES, of which it knows the beginning: 16 of each 64, 8 of 32 that are left, 4 of 16 that are left.
-template <int BYTES, typename T> PL_DEVICE void strip_line(int* words, const T* line, bool inside) {
+template <int BYTES, bool WIDE, typename T> PL_DEVICE void strip_line(int* words, const T* line, bool inside) {
   constexpr int WHOLE = BYTES / 64, WORDS = 4 * WHOLE + (BYTES % 64 + 16) / 32 * 2;
   PL_UNROLL
   for (int k = 0; k < WORDS; k++) words[k] = 0;
@@ -259,9 +259,9 @@ template <int BYTES, typename T> PL_DEVICE void strip_line(int* words, const T* 
   const u8* const at = reinterpret_cast<const u8*>(line);
   const int quarter = thread() % 4;
   PL_UNROLL
-  for (int c = 0; c < WHOLE; c++) bytes_at<16>(words + 4 * c, at + 64 * c + 16 * quarter);
-  if (BYTES % 64 >= 32) bytes_at<8>(words + 4 * WHOLE, at + 64 * WHOLE + 8 * quarter);
-  if (BYTES % 32 != 0) bytes_at<4>(words + WORDS - 2, at + BYTES - 16 + 4 * quarter);
+  for (int c = 0; c < WHOLE; c++) bytes_at<16, WIDE>(words + 4 * c, at + 64 * c + 16 * quarter);
+  if (BYTES % 64 >= 32) bytes_at<8, WIDE>(words + 4 * WHOLE, at + 64 * WHOLE + 8 * quarter);
+  if (BYTES % 32 != 0) bytes_at<4, WIDE>(words + WORDS - 2, at + BYTES - 16 + 4 * quarter);
 }
 // Sums of M x N tiles of 16 x 8. The words of a lane are those of the upper and the lower row of each 16, two for each step; those of the other factor lie in
 // shared memory as the lanes want them, those of two steps together if there is an even number of them.
@@ -294,7 +294,7 @@ template <typename A, typename B, typename S, int M, int N, int STEPS> PL_DEVICE
 
 template <int BYTES, typename T> PL_DEVICE void words_at(int* words, const T* at) {
   PL_UNROLL
-  for (int n = 0; n < BYTES / 16; n++) bytes_at<16>(words + 4 * n, reinterpret_cast<const u8*>(at) + 16 * n);
+  for (int n = 0; n < BYTES / 16; n++) bytes_at<16, false>(words + 4 * n, reinterpret_cast<const u8*>(at) + 16 * n);
 }
 // A word of what a lane has of a column: as it is, or f32 that are rounded two at a time.
 template <typename B> PL_DEVICE u32 word_of(const B* values) {
@@ -308,6 +308,10 @@ template <typename B> PL_DEVICE u32 word_of(const float* values) {
   u32 out;
   memcpy(&out, two, 4);
   return out;
+}
+template <int BYTES, typename T> PL_DEVICE void pack_words(int* words, const T* values) {
+  PL_UNROLL
+  for (int n = 0; n < BYTES / 4; n++) words[n] = int(word_of(values + 4 / int(sizeof(T)) * n));
 }
 // Two words of each row and of the column for each step.
 template <typename A, typename B, int HALVES, int STEPS, typename S, typename V> PL_DEVICE void few_multiply(S* sums, const int* words, const V* values) {

@@ -27,6 +27,13 @@ PL_DEVICE index_t block() { return index_t(blockIdx.x); }
 PL_DEVICE index_t blocks() { return index_t(gridDim.x); }
 PL_DEVICE index_t grid_thread() { return block() * threads() + thread(); }
 PL_DEVICE index_t grid_threads() { return blocks() * threads(); }
+// The turn of a thread, where there are as many threads as turns: what is written out for it has no loop around it. The emulator has few threads.
+#ifdef PIPELINK_EMULATED
+#define PL_TURN(type, turn, end) for (type turn = pl::grid_thread(), turn##_end = end; turn < turn##_end; turn += pl::grid_threads())
+#else
+#define PL_TURN(type, turn, end) if (const type turn = pl::grid_thread(); turn < (end))
+#endif
+
 // The one thread of a block that does what is done once.
 PL_DEVICE bool leader() { return threadIdx.x == 0; }
 

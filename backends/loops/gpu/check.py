@@ -71,7 +71,8 @@ class _Uniform:
             self.need(not any(n in varying for x in exprs(s) for n in refs(x)), f"whether '{s.fn}' combines groups differs between threads")
             (varying.difference_update if s.apart is None else varying.update)(s.names)
             return
-        self.need(not isinstance(s, form.Trade | form.StripLine | form.StripMultiply | form.Words | form.FewMultiply), "threads trade what is each one's own, inside a loop over threads")
+        alone = form.Trade | form.StripLine | form.StripMultiply | form.Words | form.FewMultiply | form.Pack
+        self.need(not isinstance(s, alone), "threads trade what is each one's own, inside a loop over threads")
         self.need(not isinstance(s, form.CopyAsync), "a copy is begun by one thread, inside a loop over threads")
         for x in exprs(s):
             for n in refs(x):

@@ -17,10 +17,11 @@ meet in a lane does not matter, and the columns are dealt out as the result want
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.borders import inside as within
-from pipelink_ir.backends.loops.emit import TRUE, Atom, i64, key_of
+from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, i64, key_of
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.gpu.flat import unravel
 from pipelink_ir.backends.loops.gpu.product import Tiled
@@ -29,23 +30,26 @@ from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.reads import address, extent, low
 from pipelink_ir.backends.loops.reduce import finish
-from pipelink_ir.ir.dtypes import F64, I32
-from pipelink_ir.ir.nodes import Read
+from pipelink_ir.ir.dtypes import F64, I32, I64
+from pipelink_ir.ir.nodes import Name, Read
 from pipelink_ir.ir.typed import TypedOperator
+from pipelink_ir.ir.walk import walk
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.strips import Strips
 from pipelink_ir.passes.scheduling.tensor_cores import plain_read
 
 WARPS = 8
-TURNS = 4
+"""At most: those that share the rows of a strip each have some of the columns."""
+TURNS = 8
 """Strips of a warp, one after the other."""
 
 
 def strips_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Strips, chosen: Mapping[str, int] | None = None) -> tuple[Lowering, int]:
     """The kernel, still open, and the number of threads that it needs."""
     lo = Lowering(op, plan, sites, frozenset((job[0].name,)), chosen)
-    _Strips(lo, [job], way).write()
-    return lo, 32 * WARPS
+    made = _Strips(lo, [job], way)
+    made.write()
+    return lo, 32 * made.warps
 
 
 class _Strips(Tiled):
@@ -59,14 +63,20 @@ class _Strips(Tiled):
         read = plain_read(way.product.left)
         assert read is not None
         self.read: Read = read
-        self.size = way.bytes // way.left.bytes
+        self.terms = int(self.depth.total.value)  # type: ignore[union-attr]
+        self.size = self.terms // way.lines
         """Terms of a line."""
         self.n = int(self.across.total.value)  # type: ignore[union-attr]
+        self.blocks = -(-self.n // way.columns)
+        """Warps that share a strip, each with its columns."""
+        self.beside = max(1, WARPS // self.blocks)
+        """Strips that a block computes side by side."""
+        self.warps = self.beside * self.blocks
 
     def write(self) -> None:
         """Writes the kernel."""
         e = self.e
-        rows = 16 * self.way.parts * WARPS * TURNS
+        rows = 16 * self.way.parts * self.beside * TURNS
         with e.loop("turn", i64(0), self._tiles(self.down, rows), kind="block") as p:
             self.fixed = dict(self.merged)
             self._readable(lambda: self._turn(e.op("*", p, i64(rows))))
@@ -74,35 +84,45 @@ class _Strips(Tiled):
     def _turn(self, first: Atom) -> None:
         e, strip = self.e, self.strip
         self.weights = e.memory("weights")
-        e.raw(form.Alloc(self.weights, strip.right, i64(strip.shared(self.n) // strip.right.bytes), True))
+        e.raw(form.Alloc(self.weights, strip.right, i64(strip.shared(self.blocks * strip.columns) // strip.right.bytes), True))
         self._stage()
         e.raw(form.Barrier())
         each = 16 * self.way.parts
-        with self.team.each("t", 32 * WARPS) as t:
-            lane = e.op("rest", t, i64(32))
+        with self.team.each("t", 32 * self.warps) as t:
+            lane, warp = e.op("rest", t, i64(32)), e.op("quot", t, i64(32))
             self.lane_row, self.quarter = e.op("quot", lane, i64(4)), e.op("rest", lane, i64(4))
-            mine = e.op("+", first, e.op("*", e.op("quot", t, i64(32)), i64(each)))
+            block = e.op("rest", warp, i64(self.blocks))
+            mine = e.op("+", first, e.op("*", e.op("quot", warp, i64(self.blocks)), i64(each)))
             self.words, self.sums = e.memory("words"), e.memory("sums")
             e.raw(form.Alloc(self.words, I32, i64(strip.held)))
             e.raw(form.Alloc(self.sums, strip.sum, i64(strip.sums)))
             self._lines(mine)
+            columns = e.op("*", block, i64(strip.columns))
+            self._by_column(columns)
+            at = e.op("*", block, i64(strip.columns * strip.steps * 32 // strip.right.bytes))
             with e.loop("strip", i64(0), i64(TURNS), nonempty=True) as s:
-                row = e.op("+", mine, e.op("*", s, i64(each * WARPS)))
-                blocks = self.n // strip.columns
-                for block in range(blocks):
-                    at = i64(block * strip.columns * strip.steps * 32 // strip.right.bytes)
-                    e.raw(form.StripMultiply(self.sums, self.words, self.weights, at, strip))
-                    if block == blocks - 1:
-                        self._lines(e.op("+", row, i64(each * WARPS)))
-                    self._results(row, i64(block * strip.columns))
+                row = e.op("+", mine, e.op("*", s, i64(each * self.beside)))
+                e.raw(form.StripMultiply(self.sums, self.words, self.weights, at, strip))
+                self._lines(e.op("+", row, i64(each * self.beside)))
+                self._results(row, columns)
+
+    def _by_column(self, block: Atom) -> None:
+        """Reads what depends on columns alone, once for all strips: scales, a bias."""
+        lo, strip = self.lo, self.strip
+        names = {a.index: k for k, a in enumerate(self.jobs[0][1].axes)}
+        for x in self._reads_of_columns(names):
+            for q in range(strip.columns // 8 // strip.group):
+                for k in range(2 * strip.group):
+                    column = self._place_of(block, q, k)
+                    lo.value(x, Env({n: self._column(column) for n, axis in names.items() if axis in self.product.columns}))
 
     # --------------------------------------------------------------------------------------------------------------- factors
 
     def _stage(self) -> None:
         """The right factor to shared memory, element by element: as it lies in memory, so that neighbouring threads read neighbours."""
         e, strip = self.e, self.strip
-        if strip.bytes % 32:
-            with self.team.loop("z", i64(0), i64(strip.shared(self.n) // strip.right.bytes), nonempty=True) as z:
+        if strip.bytes % 32 or self.way.gathered or self.n % strip.columns:
+            with self.team.loop("z", i64(0), i64(strip.shared(self.blocks * strip.columns) // strip.right.bytes), nonempty=True) as z:
                 e.raw(form.Store(self.weights, z, must(0, strip.right.compute), strip.right))
             e.raw(form.Barrier())
         along = self.along_terms(self.product.right)
@@ -112,7 +132,7 @@ class _Strips(Tiled):
             count = strip.bytes // 64 * 64 if wide == 64 else wide if (strip.bytes - begin) // wide else 0
             if not count:
                 continue
-            terms = count // strip.right.bytes
+            terms = min(count // strip.right.bytes, self.size - begin // strip.right.bytes)
             total = terms * strip.lines
             with self.team.loop("w", i64(0), i64(total * self.n), nonempty=True) as w:
                 inner = i64(total if along else self.n)
@@ -156,11 +176,15 @@ class _Strips(Tiled):
 
     def _lines(self, row: Atom) -> None:
         """Each lane takes its parts of the lines of its rows. Behind the last row the last one is read again."""
+        if self.way.gathered:
+            self._gathered(row)
+            return
         lo, e, strip = self.lo, self.e, self.strip
         t = lo.op.tensors[self.read.tensor]
         words = self.read.access or ("",) * len(self.read.indices)
         borders = [k for k, word in enumerate(words) if word == "border"]
         last = e.op("-", self.down.total, i64(1))
+        found: list[tuple[int, Atom, Atom]] = []
         for part in range(2 * strip.parts):
             r = e.op("min", e.op("+", row, e.op("+", self.lane_row, i64(8 * part))), last)
             at = {**self.fixed, **dict(zip(self.row_axes, unravel(lo, self.down.ranges, r), strict=True))}
@@ -173,9 +197,67 @@ class _Strips(Tiled):
                 source = address(lo, t, place)
                 if borders:
                     source = e.choose(inside, source, i64(0))
-                e.raw(form.StripLine(self.words, (part * strip.lines + line) * strip.words, lo.buffer(t), source, inside, strip))
+                found.append(((part * strip.lines + line) * strip.words, source, inside))
+        wide = aligned(lo, t.name, 16)
+        for cond, whole in ((wide, True), (e.op("not", wide), False)):
+            with e.when(cond):
+                for at_word, source, inside in found:
+                    e.raw(form.StripLine(self.words, at_word, lo.buffer(t), source, inside, strip, whole))
+
+    def _gathered(self, row: Atom) -> None:
+        """The same of single elements: each lane has neighbouring terms."""
+        lo, e, strip = self.lo, self.e, self.strip
+        last, zero = e.op("-", self.down.total, i64(1)), must(0, strip.left.compute)
+        segments = [(64 * n, 16) for n in range(strip.bytes // 64)] + [(strip.bytes // 64 * 64, 8)] * (strip.bytes % 64 // 32)
+        for part in range(2 * strip.parts):
+            r = e.op("min", e.op("+", row, e.op("+", self.lane_row, i64(8 * part))), last)
+            at = {**self.fixed, **dict(zip(self.row_axes, unravel(lo, self.down.ranges, r), strict=True))}
+            env = {n: at[axis] for n, axis in self.product.plain.items() if axis in at}
+            held, number = e.memory("held"), 0
+            e.raw(form.Alloc(held, strip.left, i64(strip.words * 4 // strip.left.bytes)))
+            for begin, own in segments:
+                for k in range(own // strip.left.bytes):
+                    term = e.op("+", e.op("*", self.quarter, i64(own // strip.left.bytes)), i64(begin // strip.left.bytes + k))
+                    value = self._term(env, e.op("min", term, i64(self.terms - 1)))
+                    e.raw(form.Store(held, i64(number), e.choose(e.op("<", term, i64(self.terms)), value, zero), strip.left))
+                    number += 1
+            e.raw(form.Pack(self.words, part * strip.words, held, strip.words * 4))
+
+    def _term(self, env: Mapping[str, Atom], term: Atom) -> Atom:
+        lo = self.lo
+        names = {name: i for (name, _, _), i in zip(self.depth.ranges, unravel(lo, self.depth.ranges, term), strict=True)}
+        return self.e.convert(lo.value(self.product.left, Env({**env, **names})), self.strip.left.compute)
 
     # --------------------------------------------------------------------------------------------------------------- results
+
+    def _reads_of_columns(self, names: Mapping[str, int]) -> list[Read]:
+        """The reads of operands in what is stored whose only index is the column."""
+        op, (_, piece) = self.lo.op, self.jobs[0]
+        found: list[Read] = []
+        work = [(piece.value, dict(names))]
+        column = Name(piece.axes[-1].index, span=piece.span, dtype=I64)
+        seen: set[str] = set()
+        while work:
+            value, axes = work.pop()
+            for x in walk(value):
+                if not isinstance(x, Read) or (x.tensor in seen and self.lo.plan.local(x.tensor)):
+                    continue
+                places = [axes.get(i.name) if isinstance(i, Name) else None for i in x.indices]
+                if self.lo.plan.local(x.tensor):
+                    seen.add(x.tensor)
+                    inner = op.tensors[x.tensor].pieces
+                    if len(inner) == 1 and None not in places:
+                        work.append((inner[0].value, {a.index: k for a, k in zip(inner[0].axes, places, strict=True) if k is not None}))
+                elif len(places) == 1 and places[0] in self.product.columns and all(w in ("", "inside") for w in x.access):
+                    if x.indices != (column,):
+                        x = replace(x, indices=(column,))
+                    found.append(x)
+        return found
+
+    def _place_of(self, block: Atom, q: int, k: int) -> Atom:
+        """The column of element `k` of the neighbours that a lane has in group `q`."""
+        e, strip = self.e, self.strip
+        return e.op("+", e.op("+", block, i64(8 * strip.group * q)), e.op("+", e.op("*", self.quarter, i64(2 * strip.group)), i64(k)))
 
     def _results(self, row: Atom, block: Atom) -> None:
         """What is made of the sums of a lane."""
@@ -185,21 +267,26 @@ class _Strips(Tiled):
         for part in range(strip.parts):
             for half in range(2):
                 r = e.op("+", row, e.op("+", self.lane_row, i64(16 * part + 8 * half)))
-                with e.when(e.op("<", r, self.down.total)):
-                    for q in range(strip.columns // 8 // strip.group):
-                        first = e.op("+", e.op("+", block, i64(8 * strip.group * q)), e.op("*", self.quarter, i64(count)))
-                        made = e.memory("made")
-                        e.raw(form.Alloc(made, t.dtype, i64(count)))
-                        for k in range(count):
-                            number = (part * strip.columns // 8 + q * strip.group + k // 2) * 4 + 2 * half + k % 2
-                            self._element(made, k, number, r, e.op("+", first, i64(k)))
-                        self._store(made, r, first, count, wide)
+                line = e.op("min", r, e.op("-", self.down.total, i64(1)))
+                for q in range(strip.columns // 8 // strip.group):
+                    made = e.memory("made")
+                    e.raw(form.Alloc(made, t.dtype if t.dtype.bytes > 1 or t.dtype.is_float else I32, i64(count)))
+                    for k in range(count):
+                        number = (part * strip.columns // 8 + q * strip.group + k // 2) * 4 + 2 * half + k % 2
+                        self._element(made, k, number, line, self._inside(self._place_of(block, q, k)))
+                    with e.when(e.op("<", r, self.down.total)):
+                        self._store(made, r, self._place_of(block, q, 0), count, wide)
+
+    def _inside(self, column: Atom) -> Atom:
+        """A column that there is."""
+        return column if self.n % self.strip.columns == 0 else self.e.op("min", column, i64(self.n - 1))
 
     def _together(self, count: int) -> Atom:
         """Whether neighbours may be stored together."""
         t, _ = self.jobs[0]
         nbytes = count * t.dtype.bytes
-        assert self.n % count == 0
+        if self.n % count:
+            return FALSE
         return TRUE if nbytes == t.dtype.bytes else aligned(self.lo, t.name, nbytes)
 
     def _element(self, made: str, k: int, number: int, r: Atom, c: Atom) -> None:
@@ -211,7 +298,7 @@ class _Strips(Tiled):
         value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))
         if value.dtype is not t.dtype.compute and not (value.dtype is F64 and t.dtype.is_float):
             value = e.convert(value, t.dtype.compute)
-        e.raw(form.Store(made, i64(k), value, t.dtype))
+        e.raw(form.Store(made, i64(k), value, t.dtype if t.dtype.bytes > 1 or t.dtype.is_float else I32))
 
     def _at(self, r: Atom, c: Atom) -> tuple[Atom, ...]:
         lo = self.lo
@@ -221,10 +308,13 @@ class _Strips(Tiled):
 
     def _store(self, made: str, r: Atom, c: Atom, count: int, wide: Atom) -> None:
         lo, e, (t, _) = self.lo, self.e, self.jobs[0]
-        with e.when(wide):
-            e.raw(form.Move(lo.buffer(t), address(lo, t, self._at(r, c)), made, i64(0), count))
-        if isinstance(wide, form.Const):
+        if wide is not FALSE:
+            with e.when(wide if self.n % self.strip.columns == 0 else e.op("and", wide, e.op("<", c, i64(self.n)))):
+                e.raw(form.Move(lo.buffer(t), address(lo, t, self._at(r, c)), made, i64(0), count))
+        if wide is TRUE:
             return
         with e.when(e.op("not", wide)):
             for k in range(count):
-                e.raw(form.Move(lo.buffer(t), address(lo, t, self._at(r, e.op("+", c, i64(k)))), made, i64(k), 1))
+                column = e.op("+", c, i64(k))
+                with e.when(TRUE if self.n % self.strip.columns == 0 else e.op("<", column, i64(self.n))):
+                    e.raw(form.Move(lo.buffer(t), address(lo, t, self._at(r, column)), made, i64(k), 1))

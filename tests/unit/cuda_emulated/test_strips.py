@@ -57,7 +57,7 @@ def arrays(c: int, o: int) -> tuple[Array, Array, Array]:
 @NEEDS_COMPILER
 @pytest.mark.parametrize("out", ["i8", "f16"])
 @pytest.mark.parametrize("by_terms", [False, True])
-@pytest.mark.parametrize(("c", "o"), [(64, 64), (32, 128), (128, 32), (16, 24), (96, 48), (80, 40)])
+@pytest.mark.parametrize(("c", "o"), [(64, 64), (32, 128), (128, 32), (16, 24), (96, 48), (80, 40), (32, 3), (64, 60), (16, 136)])
 def test_lines_of_any_width(c: int, o: int, by_terms: bool, out: str) -> None:
     text = pointwise(c, o, by_terms, out)
     assert kinds(text) == ["strips"]
@@ -119,8 +119,7 @@ def test_windows_are_lines(step: int) -> None:
 
 
 def test_what_is_no_strip() -> None:
-    assert "strips" not in kinds(pointwise(40, 64, False, "i8"))  # lines are no multiples of 16 bytes
-    assert "strips" not in kinds(pointwise(64, 60, False, "i8"))  # nor are columns of 8
+    assert "strips" not in kinds(pointwise(56, 64, False, "i8"))  # lines are no multiples of 16 bytes
     assert "strips" not in kinds(pointwise(1024, 64, False, "i8"))  # more than a block has room for
     assert "strips" not in kinds(pointwise(64, 64, False, "i8", rows="2x3x4"))  # few rows
     assert kinds(pointwise(64, 64, False, "i8"), "sm_80") == ["strips"]
@@ -136,3 +135,21 @@ def test_compiles_everywhere(name: str) -> None:
     text = emit_program(build_gpu(typed_operator(module.operators[0]), arch)).text
     usage = next(iter(nvrtc.compile_source(nvrtc.Source(text, "strips.cu"), arch).usage.values()))
     assert "0 bytes of stack" in str(usage)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("dtype", ["i8", "f16"])
+@pytest.mark.parametrize(("c", "mode"), [(3, "constant(0)"), (3, "reflect"), (4, "replicate")])
+def test_rows_put_together_of_elements(c: int, dtype: str, mode: str) -> None:
+    """Three channels are no whole lines: 27 terms, each by itself."""
+    out = "i32" if dtype == "i8" else "f32"
+    signature = f"(%x: tensor<NxHxWx{c}x{dtype}>, %w: tensor<3x3x{c}x32x{dtype}>) -> (%y: tensor<NxHxWx32x{out}>)"
+    body = f"%y[n, h, w, o] = sum[i < 3, j < 3, c < {c}](%x[n, h + i - 1, w + j - 1, c] * %w[i, j, c, o])"
+    text = f"op @conv{signature} {{ memory {{ border = {mode} }} compute {{ {body} }} }}\npipeline @main{signature} {{ %y = @conv(%x, %w) }}\n"
+    assert kinds(text) == ["strips"]
+    x, w = (RNG.integers(-128, 128, s) if dtype == "i8" else RNG.normal(size=s) for s in ((2, 5, 9, c), (3, 3, c, 32)))
+    x, w = (a.astype(np.int8 if dtype == "i8" else np.float16) for a in (x, w))
+    around = ((0, 0), (1, 1), (1, 1), (0, 0))
+    wide = np.pad(x.astype(np.float64), around, mode={"constant(0)": "constant", "reflect": "symmetric", "replicate": "edge"}[mode])  # type: ignore[call-overload]
+    want = sum(wide[:, i:i + 5, j:j + 9] @ w[i, j].astype(np.float64) for i in range(3) for j in range(3))
+    np.testing.assert_allclose(run(text, x=x, w=w), want, rtol=0 if dtype == "i8" else 1e-5, atol=0 if dtype == "i8" else 1e-4)

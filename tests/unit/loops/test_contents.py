@@ -53,6 +53,7 @@ SAMPLES: list[tuple[form.Stmt, str, str, str]] = [
     (form.StripMultiply("t", "u", "w", i("e0"), STRIP), "e0", "", "%t"),
     (form.TakeWords("t", "u", i("e0"), 8, yes("e1")), "e0", "e1", "%t"),
     (form.Words("t", 0, "u", i("e0"), 16, F16), "e0", "", "%t"),
+    (form.Pack("t", 0, "u", 16), "", "", "%t"),
     (form.FewMultiply("t", 0, "u", "w", F16, F16, 2, 16), "", "", "%t"),
     (form.Commit(), "", "", ""),
     (form.Await(1), "", "", ""),
