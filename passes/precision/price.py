@@ -32,7 +32,9 @@ REACHED = 0.88
 COMPUTED = 0.45
 """Of its rate for f32, where an addition counts one (`fusion/cost.py`)."""
 MULTIPLIED = 0.7
-"""Of the rate of its tensor cores (H200, measured: f16 .75, i8 .71)."""
+"""Of the rate of its tensor cores (H200, measured: .75 of f16 where a product is large)."""
+MULTIPLIED_CODES = 0.45
+"""The same for bytes, whose products are over sooner and wait for memory (H200, measured: .71 where all is large, much less else)."""
 SAME_LINE = 3
 """So many times what is read must fit into the cache to be there when the next kernel reads it."""
 LARGE = 1 << 24
@@ -60,9 +62,13 @@ def machine_of(arch: Arch) -> Machine:
     if facts is None:
         return Machine(CPU.bandwidth, CPU.arithmetic, CPU.launch, CPU.cache, CPU.near, {})
     # f8 is multiplied as f16 by kernels of sm_90a, whose own instruction adds up with too few bits.
-    cores = {d: MULTIPLIED * (facts.tensor["f16"] if d.startswith("f8") and facts.sm == 90 else rate) / 2 for d, rate in facts.tensor.items()}
+    cores = {d: _reached(d) * (facts.tensor["f16"] if d.startswith("f8") and facts.sm == 90 else rate) / 2 for d, rate in facts.tensor.items()}
     bandwidth = REACHED * facts.bandwidth
     return Machine(bandwidth, COMPUTED * facts.f32, GPU.launch, facts.l2 / SAME_LINE, bandwidth * GPU.near / GPU.bandwidth, cores)
+
+
+def _reached(dtype: str) -> float:
+    return MULTIPLIED_CODES if dtype in ("i8", "u8") else MULTIPLIED
 
 
 def kernels_for(arch: Arch) -> Arch:

@@ -9,34 +9,47 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pipelink_ir.ir.dtypes import DTYPES, F32, DType
-from pipelink_ir.ir.nodes import Apply, Cast, Expr, Operator, Range, Read, Reduce
+from pipelink_ir.ir.nodes import Apply, Cast, Expr, FloatLit, IntLit, Operator, Range, Read, Reduce
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
-from pipelink_ir.ir.walk import children, reads_in
+from pipelink_ir.ir.walk import children, names_in, reads_in
 from pipelink_ir.passes.fusion.facts import Amount
 from pipelink_ir.passes.infer.operator import KEPT, typed_operator
-from pipelink_ir.passes.scheduling.costs import Costs, Plan
-from pipelink_ir.passes.scheduling.counts import ranges_of, terms
+from pipelink_ir.passes.scheduling.costs import Plan, cost_of
+from pipelink_ir.passes.scheduling.counts import count, ranges_of, terms, unrolled
 from pipelink_ir.passes.scheduling.derivation import derivation
 from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
 from pipelink_ir.passes.scheduling.kernels import KernelPlan, launches_of
 from pipelink_ir.passes.scheduling.place import plan as cpu_plan
 from pipelink_ir.passes.scheduling.streams import Streamed, Turning
+from pipelink_ir.passes.scheduling.tensor_cores import BYTES, plain_read
 
 READ = {"i8": 1.0, "u8": 1.0, "f16": 0.5, "bf16": 0.5, "f8e4m3": 2.0, "f8e5m2": 2.0}
 """What an element costs that has to be made wider before it is computed with."""
-CONVERSION = 2.0
+CONVERSION = 3.0
 """An integer made of a float, or a float of an integer."""
 STORE = {"f16": 0.5, "bf16": 0.5, "f8e4m3": 2.0, "f8e5m2": 2.0}
 """What an element costs that is made narrower when it is stored."""
 DIVISION = 4.0
 """What a quotient costs more that has to be correctly rounded."""
+BY_NUMBER = 2.0
+"""A quotient by a number that is known, correctly rounded: a product and its correction."""
 TILED = 64
 """A kernel with tiles makes an element of a factor once for so many of the other one."""
+FEW = 16
+"""So many rows a kernel for few has at most."""
 PRODUCT = 16
 """A sum of products of fewer terms is left to plain arithmetic by all kernels."""
-ON_CORES = frozenset(("mma", "wgmma", "strips", "attention"))
+ON_CORES = frozenset(("few", "mma", "wgmma", "strips", "attention"))
 """Kinds of kernels that multiply on tensor cores."""
+BESIDE = {"mma": 3.0, "wgmma": 3.0}
+"""Kinds of kernels in which everything beside the products takes so many times as long: few warps have all registers (H200, measured)."""
+CODE_TAP = 1.0
+"""A product of two codes with its addition in a window: four of them are one instruction."""
+APART = {1: 150.0, 2: 60.0}
+"""What a load costs more, by bytes of the element, in a loop whose threads read places apart from each other (H200, measured: a convolution to one channel)."""
+LOOPS = frozenset(("grid", "window"))
+"""Kinds of kernels in which a thread loops by itself."""
 
 
 @dataclass(slots=True)
@@ -75,7 +88,7 @@ def work_of(op: Operator, arch: Arch) -> Work | None:
 def _work(op: TypedOperator, arch: Arch) -> Work:
     if arch.kind != "cuda":
         plan = cpu_plan(op, frozenset(), None)
-        return Work(op, tuple(_one(op, plan, s.tensors, None) for s in plan.steps))
+        return Work(op, tuple(_one(op, plan, s.tensors) for s in plan.steps))
     op, stored = derivation(op, "cuda")
     plan = gpu_plan(op, stored)
     done: set[tuple[tuple[str, int], ...]] = set()
@@ -91,8 +104,8 @@ def _launch(op: TypedOperator, plan: Plan, launch: tuple[KernelPlan, ...], done:
             continue
         done |= {jobs} if jobs else set()
         names = k.way.tensors if isinstance(k.way, Group) else tuple(t.name for t, _ in k.jobs)
-        one = _one(op, plan, names, _factors(op, k) if k.kind in ON_CORES else None, [p for _, p in k.jobs] if k.jobs else None)
-        out.plain += one.plain
+        one = _one(op, plan, names, k)
+        out.plain += [Amount(a.ranges, a.each * BESIDE.get(k.kind, 1.0)) for a in one.plain]
         out.cores += one.cores
         out.reads |= one.reads
         out.writes |= one.writes
@@ -106,10 +119,11 @@ def _factors(op: TypedOperator, k: KernelPlan) -> str:
     return "tf32" if found is F32 else found.name
 
 
-def _one(op: TypedOperator, plan: Plan, names: tuple[str, ...], factors: str | None, pieces: list[Piece] | None = None) -> Kernel:
+def _one(op: TypedOperator, plan: Plan, names: tuple[str, ...], k: KernelPlan | None = None) -> Kernel:
     """What a kernel does that stores some tensors: these, and what is evaluated for them."""
     out = Kernel()
-    walker = _Walker(op, out, factors)
+    walker = _Walker(op, out, k)
+    pieces = [p for _, p in k.jobs] if k is not None and k.jobs else None
     todo, seen = list(names), set(names)
     for name in names:
         out.writes.add(name)
@@ -130,14 +144,21 @@ def _one(op: TypedOperator, plan: Plan, names: tuple[str, ...], factors: str | N
 
 
 class _Walker:
-    """Adds the work of definitions to a kernel."""
+    """Adds the work of definitions to a kernel; `k` says of which kind it is."""
 
-    def __init__(self, op: TypedOperator, out: Kernel, factors: str | None) -> None:
-        self.op, self.out, self.factors = op, out, factors
-        self.costs = Costs(op, lambda name: 0.0)
+    def __init__(self, op: TypedOperator, out: Kernel, k: KernelPlan | None) -> None:
+        self.op, self.out = op, out
+        self.factors = _factors(op, k) if k is not None and k.kind in ON_CORES else None
+        self.tiled = (getattr(k.way, "rows", None) or FEW) if k is not None and k.kind == "few" else TILED
+        self.loops = k is not None and k.kind in LOOPS
+        self.across = ""
+        """The index by which neighbouring threads differ."""
+        self.axes: frozenset[str] = frozenset()
 
     def piece(self, t: Tensor, p: Piece, stored: bool) -> None:
         work: dict[tuple[Range, ...], float] = {}
+        wide = [a.index for a in p.axes if count(a) != 1]
+        self.across, self.axes = wide[-1] if wide else "", frozenset(wide)
         self._walk(p.value, tuple(p.axes), 1.0, work)
         if stored:
             work[tuple(p.axes)] = work.get(tuple(p.axes), 0.0) + STORE.get(t.dtype.name, 0.0)
@@ -164,7 +185,8 @@ class _Walker:
             kind = x.arg.dtype
             return CONVERSION if not x.implicit and kind is not None and kind.is_float != DTYPES[x.to].is_float else 0.0
         if isinstance(x, Apply):
-            return self.costs.of(Apply(x.fn, ())) + (DIVISION if x.fn == "/" and (x.exact or self.op.exact) else 0.0)
+            exact = x.fn == "/" and (x.exact or self.op.exact)
+            return BY_NUMBER if exact and _is_number(x.args[1]) else cost_of(x.fn) + (DIVISION if exact else 0.0)
         return 0.0
 
     def _reduce(self, x: Reduce, turns: tuple[Range, ...], share: float, work: dict[tuple[Range, ...], float]) -> None:
@@ -175,12 +197,35 @@ class _Walker:
             assert isinstance(x.body, Apply)
             self.out.cores.append((self.factors, Amount(around, 1.0)))
             for f in x.body.args:
-                self._walk(f, around, share / TILED, work)
+                if plain_read(f) is None:
+                    self._walk(f, around, share / self.tiled, work)
+            return
+        if n is not None and unrolled(x) and isinstance(x.body, Apply) and x.body.fn == "*" and x.kind == "sum" and all(map(self._is_code, x.body.args)):
+            work[around] = work.get(around, 0.0) + share * CODE_TAP
             return
         work[around] = work.get(around, 0.0) + share
+        if self.loops and not unrolled(x):
+            apart = sum(APART.get(self.op.tensors[r.tensor].dtype.bytes, APART[2]) for r in reads_in(x.body) if self._is_apart(r))
+            work[around] += share * apart
         for part in (x.where, x.body):
             if part is not None:
                 self._walk(part, around, share, work)
+
+    def _is_code(self, factor: Expr) -> bool:
+        """Whether a factor is a byte that is read."""
+        read = plain_read(factor)
+        return read is not None and self.op.tensors[read.tensor].dtype.name in BYTES
+
+    def _is_apart(self, r: Read) -> bool:
+        """Whether neighbouring threads read an operand at places that are apart."""
+        return bool(self.op.tensors[r.tensor].kind == "operand" and r.indices and self.across not in names_in(r.indices[-1])
+                    and self.axes & {n for i in r.indices for n in names_in(i)})
+
+
+def _is_number(x: Expr) -> bool:
+    while isinstance(x, Cast):
+        x = x.arg
+    return isinstance(x, FloatLit | IntLit)
 
 
 def _all(x: Expr) -> Iterator[Expr]:
