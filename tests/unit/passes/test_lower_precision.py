@@ -273,3 +273,38 @@ def test_values_beyond_the_dtype_that_calibration_has_seen(tmp_path: Path) -> No
 def test_without_a_calibration_the_ledger_says_how_ranges_are_found() -> None:
     c = compiled(ONE, "dtype = i8", "cpu")
     assert any("since there is no calibration" in e.reason for e in c.ledger)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_plain_f8_rounds_the_factors_alone(target: str) -> None:
+    a = given()
+
+    def f8(v: Any) -> Any:
+        return v.astype(ml_dtypes.float8_e4m3fn).astype(np.float64)
+    want = f8(a["x"]) @ f8(a["w"]) + a["b"]
+    found = compiled(ONE, "dtype = f8e4m3, scheme = plain", target)(**some(a, "xwb")).y
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("clause", ["dtype = i8, granularity = tensor, ranges = dynamic", "dtype = i8, granularity = block(8), ranges = dynamic"])
+def test_other_grains_of_weights(target: str, clause: str) -> None:
+    a = given()
+    w = np.zeros_like(a["w"], dtype=np.float64)
+    blocks = range(0, 40, 8) if "block" in clause else (0,)
+    for start in blocks:
+        part = a["w"][start:start + 8] if "block" in clause else a["w"]
+        scale = scale_of(part, axis=0) if "block" in clause else scale_of(part)
+        w[start:start + len(part)] = codes(part, scale) * np.float64(scale)
+    sx = scale_of(a["x"])
+    want = (codes(a["x"], sx) * np.float64(sx)) @ w + a["b"]
+    found = compiled(ONE, clause, target)(**some(a, "xwb")).y
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=2e-5)
+
+
+def test_weights_alone_in_f16() -> None:
+    a = given()
+    want = a["x"].astype(np.float64) @ a["w"].astype(np.float16).astype(np.float64) + a["b"]
+    found = compiled(ONE, "weights = f16", "cpu")(**some(a, "xwb")).y
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+    assert not np.allclose(found, a["x"] @ a["w"] + a["b"], rtol=1e-5, atol=1e-5)
