@@ -182,7 +182,7 @@ _TEXT: dict[str, tuple[str, str, str]] = {
         "Lowered as the policies say, a result is further off than its `budget` allows: as it was measured by `pipelinkc calibrate`, or by an estimate where "
         "nothing was measured, which follows the noise of rounding through the program. The message names the operator in which most of the error begins and "
         "what would mend it: a scale for each channel, a zero point, f16 for that node, another method of calibration, a larger budget. An estimate supposes "
-        "values that are spread like normal ones, so a measurement may well be kinder.",
+        "values that are spread like normal ones and may be off by a factor of three: up to three times the budget it is a warning.",
     ),
     "PL4401": (
         "target", "a target that does not exist",

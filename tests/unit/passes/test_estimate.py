@@ -128,7 +128,7 @@ def test_errors_are_of_the_right_size(name: str, dtype: str, calibrated: bool) -
     assert set(found) == set(true)
     for edge, values in true.items():
         measured = np.abs(low[edge] - values).max() / np.abs(values).max()
-        assert 1 / 3 < found[edge] / measured < 4, (edge, found[edge], measured)
+        assert 1 / 3 < found[edge] / measured < 3, (edge, found[edge], measured)
 
 
 def test_a_program_without_policies_has_no_errors() -> None:
@@ -150,17 +150,46 @@ def breaches(m: Module, ranges: Mapping[str, EdgeRange] | None = None, measured:
 
 
 def test_a_budget_that_is_not_kept_is_told() -> None:
-    m = module("gelu", "dtype = i8, weights = i4, budget = 5e-2")
+    m = module("gelu", "dtype = i8, weights = i4, budget = 2e-2")
     d = breaches(m)[0]
     assert (d.code, d.severity, d.span.line) == ("PL4302", "error", 2)
     assert d.span.source.text is not None
-    assert d.span.source.text[d.span.start:d.span.end] == "budget = 5e-2"
+    assert d.span.source.text[d.span.start:d.span.end] == "budget = 2e-2"
     assert "'%h' of 'up' is estimated to be off by" in d.message
-    assert "its budget is 0.05" in d.message
+    assert "its budget is 0.02" in d.message
     assert "weights = i8" in (d.help or "")
     assert "pipelinkc calibrate" in (d.help or "")
     assert "f16 for 'up'" in (d.help or "")
     assert not breaches(module("gelu", "dtype = i8, budget = 5e-2"))
+
+
+def test_an_estimate_near_the_budget_is_a_warning() -> None:
+    m = module("linear", "dtype = i8, budget = 8e-3")
+    assert 8e-3 < estimated(m)["y"] < 3 * 8e-3
+    d, = breaches(m)
+    assert (d.code, d.severity) == ("PL4302", "warning")
+    assert [x.severity for x in breaches(m, measured={"y": 9e-3})] == ["error"]
+
+
+def test_attention_beside_numpy() -> None:
+    """The error of exponentials that are divided by their sum: what is common to a row goes again."""
+    text = """op @attention(%q: tensor<SxDxf32>, %k: tensor<LxDxf32>, %v: tensor<LxDxf32>) -> (%o: tensor<SxDxf32>) {
+  downgrade sm_75 { dtype = i8, force = true }
+  compute {
+    %s[i, j] = 1 / sqrt(f32(D)) * sum[d < D](%q[i, d] * %k[j, d])
+    %m[i]    = max[j < L](%s[i, j])
+    %p[i, j] = exp(%s[i, j] - %m[i])
+    %z[i]    = sum[j < L](%p[i, j])
+    %o[i, d] = sum[j < L](%p[i, j] * %v[j, d]) / %z[i]
+  }
+}
+pipeline @p(%q: tensor<SxDxf32>, %k: tensor<LxDxf32>, %v: tensor<LxDxf32>) -> (%o: tensor<SxDxf32>) { %o = @attention(%q, %k, %v) }
+"""
+    found = estimated(run_passes(parse(text, "attention.plir"), parse_passes("frontend,flatten"), Report()))["o"]
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.normal(size=(128, 64)) for _ in range(3))
+    true, low = (softmax(a @ b.T / 8) @ v for a, b in ((q, k), (coded(q, 127), coded(k, 127))))
+    assert 1 / 3 < found / (np.abs(low - true).max() / np.abs(true).max()) < 3
 
 
 def test_what_was_measured_wins() -> None:
