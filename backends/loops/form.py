@@ -560,8 +560,9 @@ PRIMITIVES = frozenset(
 EXACT = {"/": "exact_div", "sqrt": "exact_sqrt"}
 """Primitives that have a twin which rounds correctly, in kernels that are not `exact` as a whole."""
 
-SHORT = frozenset(("gelu_f16", "gelu_bf16"))
-"""Functions of f32 that only an emitter for a GPU knows: x times the normal distribution, within a sixteenth of a unit of the dtype that it is rounded to."""
+SHORT = frozenset(("gelu_f16", "gelu_bf16", "gelu_tanh_f16", "gelu_tanh_bf16"))
+"""Functions of f32 that only an emitter for a GPU knows: x times the normal distribution, and its approximation by a hyperbolic tangent, within a sixteenth
+of a unit of the dtype that it is rounded to."""
 
 STEPS = frozenset(("inverse", "quotient", "doubtful"))
 """Quotients of f32 by a number that many have in common, on a GPU alone: `inverse(d)` is 1 / d, or a NaN where d is very small or large;

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _COST = {"/": 3.0, "sqrt": 4.0, "rsqrt": 5.0, "exp": 10.0, "exp2": 10.0, "expm1": 15.0, "log": 10.0, "log2": 10.0, "log1p": 15.0,
          "logaddexp": 30.0, "pow": 25.0, "sin": 20.0, "cos": 20.0, "tan": 25.0, "tanh": 15.0, "sigmoid": 15.0, "erf": 20.0, "atan2": 30.0,
-         "gelu_f16": 17.0, "gelu_bf16": 19.0, "mod": 4.0, "floordiv": 4.0, "ceildiv": 5.0, "**": 4.0}
+         "gelu_f16": 17.0, "gelu_bf16": 19.0, "gelu_tanh_f16": 9.0, "gelu_tanh_bf16": 12.0, "mod": 4.0, "floordiv": 4.0, "ceildiv": 5.0, "**": 4.0}
 STORED = 1.0
 """Cost of a load."""
 

@@ -431,6 +431,31 @@ PL_DEVICE float gelu_bf16(float x) {
   p = fma(p, t, 1.1509639024734497f);
   return gelu_from<true>(x, fma(p, t, 1.000031590461731f));
 }
+// The same of the approximation by a hyperbolic tangent, 0.5 x (1 + tanh(u)) = x / (1 + exp(-2 u)) with u = 0.7978845608 (x + 0.044715 x ^ 3).
+PL_DEVICE float tanh_power(float x) { return x * fma(x * x, -0.102943241596f, -2.3022081976f); }
+PL_DEVICE float gelu_tanh_f16(float x) {
+  const float power = tanh_power(x);
+#if PIPELINK_PTX
+  float e, out;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(power));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(1.0f + e));
+  return x * out;
+#else
+  return x * (1.0f / (1.0f + PL_MATH(exp2f)(power)));
+#endif
+}
+// A bf16 may be as small as what the other side of 1 is rounded away for.
+PL_DEVICE float gelu_tanh_bf16(float x) {
+  const float power = -PL_MATH(fabsf)(tanh_power(x));
+#if PIPELINK_PTX
+  float e;
+  asm("ex2.approx.f32 %0, %1;" : "=f"(e) : "f"(power));
+#else
+  const float e = PL_MATH(exp2f)(power);
+#endif
+  const float least = e / (1.0f + e);
+  return x * (x > 0.0f ? 1.0f - least : least);
+}
 
 // CUDA's logarithm of f64 is a unit off at some powers of two, where it is a whole number.
 PL_DEVICE float log2(float x) { return PL_MATH(log2f)(x); }

@@ -1,6 +1,7 @@
 """Shorter ways to compute what is only ever rounded to a narrow float, which may be off by a sixteenth of its last digit.
 
-    f16(0.5 * x * (1 + erf(x * 0.70710678)))   is   f16(gelu_f16(x))
+    f16(0.5 * x * (1 + erf(x * 0.70710678)))                          is   f16(gelu_f16(x))
+    f16(0.5 * x * (1 + tanh(0.79788456 * (x + 0.044715 * x ** 3))))   is   f16(gelu_tanh_f16(x))
 
 The normal distribution is 2 to the minus polynomial of |x| on its lower side, and 1 minus that on the other: half the operations of the error function, and
 without what is lost by adding 1 to numbers near -1. `docs/decisions/rows.md` has the fits and what was measured. What is rounded is recognized by the cast, or
@@ -15,7 +16,9 @@ from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import rebuild
 
 NARROW = ("f16", "bf16")
-ROOT_HALF = 0.7071067811865476
+ROOT_HALF, ROOT_PART = 0.7071067811865476, 0.7978845608028654
+"""The roots of 1/2 and of 2 / pi."""
+CUBIC = 0.044715
 
 
 def shortened(op: TypedOperator) -> TypedOperator:
@@ -51,17 +54,47 @@ def _short(x: Expr, dtype: str) -> Expr:
     if len(halves) != 1 or len(sums) != 1:
         return x
     own = next(f for f in factors if f is not halves[0] and f is not sums[0])
-    erfs = [a for a in sums[0].args if isinstance(a, Apply) and a.fn == "erf"]
+    curves = [a for a in sums[0].args if isinstance(a, Apply) and a.fn in ("erf", "tanh")]
     ones = [a for a in sums[0].args if _number(a) == 1.0]
-    if len(erfs) != 1 or len(ones) != 1 or not isinstance(own, Expr):
+    if len(curves) != 1 or len(ones) != 1:
         return x
-    inner = erfs[0].args[0]
-    if not isinstance(inner, Apply) or inner.fn != "*":
-        return x
-    scaled = [a for a in inner.args if _near(_number(a))]
-    if len(scaled) != 1 or not any(a == own for a in inner.args):
-        return x
-    return Apply(f"gelu_{dtype}", (own,), span=x.span, dtype=x.dtype)
+    inner, curve = curves[0].args[0], curves[0].fn
+    if curve == "erf" and _times(inner, ROOT_HALF, own):
+        return Apply(f"gelu_{dtype}", (own,), span=x.span, dtype=x.dtype)
+    if curve == "tanh" and _bent(inner, own):
+        return Apply(f"gelu_tanh_{dtype}", (own,), span=x.span, dtype=x.dtype)
+    return x
+
+
+def _times(x: Expr, factor: float, other: Expr) -> bool:
+    """Whether an expression is a number times another."""
+    return isinstance(x, Apply) and x.fn == "*" and any(_near(_number(a), factor) and b == other for a, b in (x.args, x.args[::-1]))
+
+
+def _bent(x: Expr, own: Expr) -> bool:
+    """Whether an expression is 0.79788456 (x + 0.044715 x ** 3)."""
+    if not isinstance(x, Apply) or x.fn != "*":
+        return False
+    bent = next((b for a, b in (x.args, x.args[::-1]) if _near(_number(a), ROOT_PART)), None)
+    if not isinstance(bent, Apply) or bent.fn != "+":
+        return False
+    return any(a == own and _cubed(b, own) for a, b in (bent.args, bent.args[::-1]))
+
+
+def _cubed(x: Expr, own: Expr) -> bool:
+    """Whether an expression is 0.044715 x ** 3, or x * x * x."""
+    parts: list[Expr] = []
+    work = [x]
+    while work:
+        part = work.pop()
+        if isinstance(part, Apply) and part.fn == "*":
+            work += part.args
+        elif isinstance(part, Apply) and part.fn == "**" and _number(part.args[1]) == 3:
+            parts += [part.args[0]] * 3
+        else:
+            parts.append(part)
+    numbers = [p for p in parts if _number(p) is not None]
+    return len(parts) == 4 and len(numbers) == 1 and _near(_number(numbers[0]), CUBIC) and all(p == own for p in parts if p is not numbers[0])
 
 
 def _factors(x: Expr) -> list[Expr]:
@@ -77,5 +110,5 @@ def _number(x: Expr) -> float | None:
     return float(x.value) if isinstance(x, IntLit | FloatLit) else None
 
 
-def _near(x: float | None) -> bool:
-    return x is not None and abs(x - ROOT_HALF) < 1e-7
+def _near(x: float | None, to: float) -> bool:
+    return x is not None and abs(x - to) < 1e-7

@@ -4,7 +4,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from scipy.special import ndtr
+from scipy.special import expit, ndtr
 
 import pipelink_ir
 from pipelink_ir.backends.cuda.emit import emit_program
@@ -43,6 +43,35 @@ def test_gelu_of_every_number(dtype: str) -> None:
     assert np.mean(got[finite] != nearest[finite]) < 0.01
     assert np.isnan(got[np.isnan(wide) | (wide == -np.inf)]).all()
     assert got[wide == np.inf] == np.inf
+
+
+TANH = "0.5 * %x[n] * (1 + tanh(0.7978845608 * (%x[n] + 0.044715 * {0})))"
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+def test_gelu_by_tanh_of_every_number(dtype: str) -> None:
+    x = np.arange(1 << 16, dtype=np.uint16).view(KINDS[dtype])
+    text = op(f"%x: tensor<Nx{dtype}> -> %y: tensor<Nx{dtype}>", f"%y[n] = {TANH.format('%x[n] ** 3')}")
+    assert f"pl::gelu_tanh_{dtype}(" in emitted(text)
+    got = np.asarray(pipelink_ir.compile(text, target="cuda-emulated")(x=x)["y"]).astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        wide = x.astype(np.float64)
+        finite = np.isfinite(wide)
+        some = np.where(finite, wide, 0)
+        want = some * expit(2 * 0.7978845608 * (some + 0.044715 * some ** 3))
+    digits, least = (10, -24) if dtype == "f16" else (7, -133)
+    unit = np.exp2(np.maximum(np.frexp(want)[1] - 1 - digits, least))
+    assert (np.abs(got[finite] - want[finite]) <= (0.5 + 1 / 16) * unit[finite]).all()
+    assert np.isnan(got[np.isnan(wide) | (wide == -np.inf)]).all()
+    assert got[wide == np.inf] == np.inf
+
+
+def test_how_it_may_be_written() -> None:
+    for cube in ("%x[n] ** 3", "%x[n] * %x[n] * %x[n]"):
+        assert "pl::gelu_tanh_f16(" in emitted(op("%x: tensor<Nxf16> -> %y: tensor<Nxf16>", f"%y[n] = {TANH.format(cube)}"))
+    for other in ("%x[n] ** 2", "%x[n] * %x[n]"):
+        assert "gelu_tanh" not in emitted(op("%x: tensor<Nxf16> -> %y: tensor<Nxf16>", f"%y[n] = {TANH.format(other)}"))
+    assert "gelu_tanh" not in emitted(op("%x: tensor<Nxf32> -> %y: tensor<Nxf32>", f"%y[n] = {TANH.format('%x[n] ** 3')}"))
 
 
 def test_where_it_is_taken() -> None:

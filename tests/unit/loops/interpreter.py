@@ -208,6 +208,9 @@ class Machine:
             if x.fn == "quotient":
                 return args[0] / args[1] if np.isfinite(args[2]) and (args[0] == 0 or abs(args[0]) >= 2.0 ** -100) else np.float32(np.nan)
             return bool(np.isnan(args[1]))
+        if x.fn in form.SHORT and "tanh" in x.fn:
+            bent = 0.7978845608028654 * (np.float64(args[0]) + 0.044715 * np.float64(args[0]) ** 3)
+            return value_of(np.float64(args[0]) * (0.5 + 0.5 * np.tanh(bent)), d)
         if x.fn in form.SHORT:
             half = FUNCTIONS["erf"].numpy(np, np.float64(args[0]) * 0.5 ** 0.5)
             return value_of(np.float64(args[0]) * (0.5 + 0.5 * half), d)
@@ -221,6 +224,9 @@ def of_bytes(fn: str, *args: int) -> Any:
     if fn == form.DIGITS:
         return np.float32(args[0] - form.MAGIC)
     taken = [[int(a) >> 8 * k & 255 for k in range(4)] for a in args]
+    if fn in form.BYTE.values():
+        byte = taken[0][args[1]]
+        return byte - 256 if fn == form.BYTE[True] and byte > 127 else byte
     if fn == form.FOUR:
         return int.from_bytes(bytes(taken[k][args[4] >> 4 * k & 15] for k in range(4)), "little", signed=True)
     signs = next(signs for signs, name in form.DOTS.items() if name == fn)
