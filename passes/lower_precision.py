@@ -191,6 +191,8 @@ class _Lowering:
                 put_chosen(line, item, chosen[item.results[0].name], str(self.arch))
                 continue
             plan = plans.get(item.results[0].name) if isinstance(item, Node) else None
+            if isinstance(item, Node):
+                item = line.adapted(item, (*plan.names, *plan.codes) if plan is not None and item.results[0].name in lowered_ones else ())
             if plan is None or isinstance(item, Alias):
                 line.keep(item)
                 self._given(item, line)

@@ -6,16 +6,17 @@ edge was made from without loss (`%y = @std.cast(%y.f16)`, f16 to f32) is there 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.affine import normal
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.nodes import Alias, Device, Edge, IntLit, Module, Name, Node, Operator, Pack, Pipeline, Scoped, Section, Setting, TensorType
+from pipelink_ir.ir.nodes import Alias, Device, Edge, IntLit, Module, Name, Node, Operand, Operator, Pack, Pipeline, Scoped, Section, Setting, TensorType
 from pipelink_ir.ir.walk import substitute
 from pipelink_ir.passes.precision.codes import own_symbols
-from pipelink_ir.passes.precision.floats import caster
+from pipelink_ir.passes.precision.floats import admitted, caster, taken_over, varying
+from pipelink_ir.passes.precision.products import contracted
 from pipelink_ir.passes.shapes import bind_symbols
 from pipelink_ir.passes.simplify.nodes import holds
 
@@ -81,6 +82,8 @@ class Line:
     params: set[str] = field(default_factory=set)
     """Edges that depend on parameters alone."""
     forms: dict[tuple[str, Form, object], str] = field(default_factory=dict)
+    narrow: dict[str, str] = field(default_factory=dict)
+    """Edge -> the edge of a narrower dtype that has its values and is read in the same type."""
     put: set[int] = field(default_factory=set)
     """Positions in `out` of nodes that were put in, and go again if nobody reads them."""
 
@@ -164,6 +167,39 @@ class Line:
         self._insert(self.operators.cast(self.types[made], t.dtype), [made], [edge], near, reason)
         if holds(DTYPES[narrow], DTYPES[t.dtype]):
             self.remember(edge, ("cast", narrow), near.device, made)
+            if DTYPES[narrow].compute is DTYPES[t.dtype].compute:
+                self.narrow[edge] = made
+
+    def narrowest(self, edge: str, near: Node) -> str:
+        """An edge that has the same values in fewer bytes, for a reader that does not care for the dtype; the edge itself where there is none."""
+        edge = self.first(edge)
+        found = self.narrow.get(edge)
+        return found if found is not None and self.form(edge, ("cast", self.types[found].dtype), near.device) == found else edge
+
+    def adapted(self, n: Node, but: Iterable[str]) -> Node:
+        """A node that reads narrower edges where there are such, since it reads the same values there: no cast has to be stored for it. `but`: operands that
+        are seen to otherwise. Factors of products stay as they are: these are computed by the dtype of both."""
+        op = self.operators.known[n.op]
+        if not self.narrow or op.kernel is not None or op.compute is None or stem(op.name) in ("std.cast", "std.copy"):
+            return n
+        kept = frozenset(but) | taken_over(op).keys() | set(taken_over(op).values())
+        varies = varying(op)
+        changed = {o.name: made for o, e in zip(op.operands, args_of(n), strict=True) if o.name not in kept
+                   and (made := self.narrowest(e.name, n)) != self.first(e.name) and not contracted(op, o.name)
+                   and (o.name not in varies or admitted(op, self.types[made].dtype))}
+        if not changed:
+            return n
+        dtypes = tuple(sorted((name, self.types[made].dtype) for name, made in changed.items()))
+
+        def build(name: str) -> Operator:
+            params = tuple(replace(p, type=replace(p.type, dtype=self.types[changed[p.name]].dtype)) if p.name in changed else p for p in op.params
+                           if isinstance(p, Operand) or p.name not in changed)
+            return replace(op, name=name, params=params, gradient=None)
+        new = self.operators.get(("reads", op.name, dtypes), named(op.name, f"reads_{dtypes[0][1]}"), build)
+        assert isinstance(new, Operator)
+        args = tuple(Edge(changed.get(o.name, e.name), span=e.span) for o, e in zip(op.operands, args_of(n), strict=True))
+        said = ", ".join(f"'%{e.name}'" for o, e in zip(op.operands, args_of(n), strict=True) if o.name in changed)
+        return replace(n, op=new.name, args=args, reason=joined(n.reason, f"lowered: it reads {said} as made, in {dtypes[0][1]}: the same values"))
 
     # ------------------------------------------------------------------------------------------------------------------------ end
 

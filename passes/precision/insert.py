@@ -35,9 +35,10 @@ def coded(line: Line, edge: str, codes: Codes, near: Node, why: str) -> Coded:
     form = ("codes", codes)
     found = line.form(edge, form, near.device)
     if found is None:
-        t = line.types[edge]
+        source = line.narrowest(edge, near)
+        t = line.types[source]
         op = _made(line, ("quantiser", print_type(own_symbols(t)), codes), f"quantize_{codes.dtype}.1", lambda name: quantiser(t, codes, name))
-        args = [edge, *(e for e in (scale, zero) if e is not None)]
+        args = [source, *(e for e in (scale, zero) if e is not None)]
         found = line.insert(op, args, [f"{edge}.q"], near, f"quantize: '%{edge}' as {describe(codes)}{why}")[0]
         line.remember(edge, form, near.device, found)
     return Coded(found, scale, zero)
@@ -49,10 +50,11 @@ def _scale(line: Line, edge: str, codes: Codes, near: Node, why: str) -> tuple[s
     scale, zero = line.form(edge, ("scale", plain), near.device), line.form(edge, ("zero", plain), near.device)
     if scale is not None:
         return scale, zero
-    t = line.types[edge]
+    source = line.narrowest(edge, near)
+    t = line.types[source]
     op = _made(line, ("scaler", print_type(own_symbols(t)), plain), f"scale_{codes.dtype}.1", lambda name: scaler(t, plain, name))
     names = [f"{edge}.scale", f"{edge}.zero"][:len(op.results)]
-    made = line.insert(op, [edge], names, near, f"quantize: the scale of '%{edge}'{why}")
+    made = line.insert(op, [source], names, near, f"quantize: the scale of '%{edge}'{why}")
     for kind, name in zip(("scale", "zero"), made, strict=False):
         line.remember(edge, (kind, plain), near.device, name)
     return made[0], made[1] if len(made) > 1 else None
