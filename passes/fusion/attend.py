@@ -28,6 +28,8 @@ def attentions(g: Graph, found: Callable[[list[Call]], bool]) -> list[list[int]]
         group = g.groups.get(call.number)
         if group is None or group.terms.own is not None or group.device is not GPU or not call.facts.product or call.number in taken:
             continue
+        if call.facts.maximum and weights.among([call]):
+            continue    # attention by itself: the products above it make its queries, keys and values
         for root in (call, *_dividing(g, call)):
             inside = _above(g, root, call)
             if inside is None or inside & taken or len(inside) > MOST:

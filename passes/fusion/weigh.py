@@ -123,7 +123,7 @@ def _modes(g: Graph, p: Group, c: Group, crossing: list[Crossing]) -> Verdict:
     """How the values would be had: computed where they are read if that is no more work, else once for a block, else again for each read."""
     ratios = [ratio_of(g, x) for x in crossing]
     most = max(ratios)
-    if any(x.call.facts.product and _as_it_lies(g, p, x.edge) for x in crossing):
+    if any(x.call.facts.product and (p.product or _as_it_lies(g, p, x.edge)) for x in crossing):
         return Verdict.no("a product of matrices takes its factors as they lie in memory")
     if most <= ONCE and not p.inner and not p.product and not (p.loops and any(x.call.facts.product for x in crossing)):
         free = Trial(g.axes)

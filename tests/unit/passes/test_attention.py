@@ -164,3 +164,23 @@ def test_nvrtc_takes_it_for_every_architecture(dtype: str, arch: str, wide: int)
     code = emit_program(build_gpu(typed_operator(op), target), op)
     binary = nvrtc.compile_source(nvrtc.Source(code.text, "kernels.cu"), target)
     assert all(u.spill_stores <= 64 for u in binary.usage.values())
+
+
+PROJECT = """op @project(%x: tensor<BxSxExf16>, %w: tensor<ExHxDxf16>) -> (%y: tensor<BxHxSxDxf16>) { compute { %y[b, h, s, d] = sum[e < E](%x[b, s, e] * %w[e, h, d]) } }
+op @split(%x: tensor<BxSx192xf16>) -> (%y: tensor<Bx3xSx64xf16>) { compute { %y[b, h, s, d] = %x[b, s, h * 64 + d] } }
+op @turn(%x: tensor<BxSxHxDxf16>) -> (%y: tensor<BxHxSxDxf16>) { compute { %y[b, h, s, d] = %x[b, s, h, d] } }
+"""
+
+
+@pytest.mark.parametrize(("maker", "types"), [
+    ("project", "%x: tensor<2x128x256xf16>, %wq: tensor<256x3x64xf16>, %wk: tensor<256x3x64xf16>, %wv: tensor<256x3x64xf16>"),
+    ("split", "%xq: tensor<2x128x192xf16>, %xk: tensor<2x128x192xf16>, %xv: tensor<2x128x192xf16>"),
+    ("turn", "%xq: tensor<2x128x3x64xf16>, %xk: tensor<2x128x3x64xf16>, %xv: tensor<2x128x3x64xf16>")])
+def test_what_makes_queries_keys_and_values_does_not_take_the_kernel_away(maker: str, types: str) -> None:
+    """Projections and splits into heads stay operators of their own, or the kernel reads through them."""
+    text = program().partition("pipeline @main")[0] + PROJECT
+    nodes = "  ".join(f"%{n} = @project(%x, %w{n})" if maker == "project" else f"%{n} = @{maker}(%x{n})" for n in "qkv")
+    text += f"pipeline @main({types}, %mask: tensor<2x128xbool>) -> (%o: tensor<2x3x128x64xf16>) {{ {nodes}  %o = @attend(%q, %k, %v, %mask) }}\n"
+    found = kernels(text)
+    assert sum("own softmax" in k for k in found) == 1
+    assert maker != "project" or sum("mma" in k or "Tiles" in k or "fragment" in k for k in found) >= 1
