@@ -46,6 +46,9 @@ from pipelink_ir.passes.precision.codes import Codes
 from pipelink_ir.passes.precision.plans import Plan
 from pipelink_ir.passes.scopes import consumed
 
+CHOSEN = 0.5
+"""The middle of two powers of how much smaller values have become: 0 where errors have, too, 1 where they have not."""
+
 FAR = 3.0
 """An estimate that is so many times a budget is an error; between the two it is a warning, for it may be off by as much."""
 
@@ -74,6 +77,9 @@ class Noise:
     """Whether the largest values have the largest errors, as those of an exponential function have."""
     positive: bool = False
     """Whether it has values on one side of 0 alone, so that a sum of them grows faster than its error."""
+    known: float = 0.0
+    """Whether `rms` follows from what calibration has seen (1), so that the error itself is known and not only its part of the value. CHOSEN after operations
+    that let some values pass: those may be the small ones, with errors of their own size, or have as large errors as all."""
 
     def plus(self, relative: float, edge: str, operand: str) -> Noise:
         """With noise of its own."""
@@ -109,6 +115,8 @@ class _Flow:
     plans: Mapping[str, Plan]
     ranges: Mapping[str, EdgeRange]
     values: dict[str, Noise] = field(default_factory=dict)
+    told: dict[str, Noise] = field(default_factory=dict)
+    """Edges that are told of otherwise than those who read them see them."""
 
     def run(self) -> dict[str, Noise]:
         for o in self.p.inputs:
@@ -118,12 +126,20 @@ class _Flow:
                 self.values[n.name.name] = self.values.get(n.of.name, QUIET)
             else:
                 self._node(n)
-        return self.values
+        return self.values | self.told
 
     def _seen(self, edge: str, value: Noise) -> Noise:
-        """The value with the root mean square that calibration saw."""
+        """The value with the root mean square that calibration saw: where an operator makes values smaller, their error stays. Without one it is 1, as networks
+        keep it, whatever the weights of an operator would make of it."""
         seen = self.ranges.get(edge)
-        return replace(value, rms=seen.rms) if seen is not None and seen.rms > 0 else value
+        if seen is None or seen.rms <= 0:
+            return replace(value, rms=1.0, known=0.0)
+        factor = value.rms / seen.rms
+        if 0 < value.known < 1:
+            # Told of this edge, not of what reads it: an operator that sums has a larger value to it, too, in most networks.
+            self.told[edge] = replace(_scaled(value, factor**value.known, seen.rms), known=1.0)
+            factor = 1.0
+        return replace(_scaled(value, factor**value.known, seen.rms), known=1.0)
 
     def _node(self, n: Node) -> None:
         op, first = self.operators.get(n.op), n.results[0].name
@@ -223,7 +239,7 @@ class _Body:
 
     def value(self, e: Expr) -> Noise:
         if isinstance(e, IntLit | FloatLit):
-            return Noise(abs(float(e.value)) if isfinite(e.value) else 1.0, positive=e.value > 0)
+            return Noise(abs(float(e.value)) if isfinite(e.value) else 1.0, positive=e.value > 0, known=1.0)
         if isinstance(e, Const):
             return Noise(3.14 if e.name == "pi" else 1.0)
         if isinstance(e, Name):
@@ -244,9 +260,9 @@ class _Body:
             # Of positive values a few at least carry the sum: its error is at most half as large, relatively.
             out = _scaled(value, 0.5, value.rms) if value.positive and count != 1 else value
             grown = (count or 1) if value.positive else sqrt(count or 1)
-            return replace(out, rms=out.rms * grown if e.kind == "sum" else out.rms, proportional=False)
+            return replace(out, rms=out.rms * grown if e.kind == "sum" else out.rms, proportional=False, known=0.0)
         if e.kind == "prod":
-            return _scaled(value, sqrt(count or 2), value.rms)
+            return replace(_scaled(value, sqrt(count or 2), value.rms), known=0.0)
         return value
 
     def _apply(self, e: Apply) -> Noise:
@@ -261,15 +277,17 @@ class _Body:
             case "+" | "-" if len(args) == 2:
                 return _added(args)
             case "*":
-                return _joined(args, x.rms * args[1].rms)
+                return replace(_joined(args, x.rms * args[1].rms), known=_known(args) if any(isinstance(a, IntLit | FloatLit) for a in e.args) else 0.0)
             case "/" | "floordiv" | "ceildiv":
-                return _joined(args, x.rms / args[1].rms if args[1].rms > 0 else x.rms)
+                out = _joined(args, x.rms / args[1].rms if args[1].rms > 0 else x.rms)
+                return replace(out, known=x.known if isinstance(e.args[1], IntLit | FloatLit) else 0.0)
             case "**" | "pow":
                 power = e.args[1].value if isinstance(e.args[1], IntLit | FloatLit) else 2.0
                 return _scaled(x, abs(power), x.rms ** min(abs(power), 8.0))
         if e.fn in _CHOOSE:
             zero = e.fn in ("max", "fmax") and any(isinstance(a, IntLit | FloatLit) and a.value >= 0 for a in e.args)
-            return replace(max(args, key=lambda v: v.relative), rms=max((v.rms for v in args if v.relative > 0), default=x.rms), positive=zero)
+            loud = max(args, key=lambda v: v.relative)
+            return replace(loud, rms=max((v.rms for v in args if v.relative > 0), default=x.rms), positive=zero, known=min(loud.known, CHOSEN))
         if e.fn in _POWERS:
             return _scaled(x, _POWERS[e.fn], x.rms if _POWERS[e.fn] == 1 else sqrt(x.rms))
         if e.fn in _FLATTENS:
@@ -281,7 +299,6 @@ class _Body:
             return _scaled(_joined(args, x.rms), 1.0, 1.0)
         return _joined(args, x.rms)
 
-
     def _extreme(self, x: Expr, m: Expr) -> bool:
         """Whether `m` is the largest or smallest of what `x` is one of."""
         found = self.defines.get(m.tensor, []) if isinstance(m, Read) else [m]
@@ -289,9 +306,13 @@ class _Body:
             and isinstance(r.body, Read) and r.body.tensor == x.tensor
 
 
+def _known(args: Sequence[Noise]) -> float:
+    return min((a.known for a in args), default=0.0)
+
+
 def _scaled(value: Noise, factor: float, rms: float) -> Noise:
     share, edge, operand = value.worst
-    return Noise(rms if isfinite(rms) else 1.0, value.relative * factor, (share * factor**2, edge, operand), value.proportional, value.positive)
+    return Noise(rms if isfinite(rms) else 1.0, value.relative * factor, (share * factor**2, edge, operand), value.proportional, value.positive, value.known)
 
 
 def _joined(args: Sequence[Noise], rms: float) -> Noise:
@@ -307,7 +328,7 @@ def _added(args: Sequence[Noise]) -> Noise:
     if total <= 0 or not isfinite(total):
         return _joined(args, 1.0)
     worst = max(((a.worst[0] * a.rms**2 / total, *a.worst[1:]) for a in args), default=(0.0, "", ""))
-    return Noise(sqrt(total), sqrt(sum((a.relative * a.rms)**2 for a in args) / total), worst)
+    return Noise(sqrt(total), sqrt(sum((a.relative * a.rms)**2 for a in args) / total), worst, known=_known(args))
 
 
 def _count(ranges: Sequence[Expr]) -> int | None:
