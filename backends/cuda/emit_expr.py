@@ -15,7 +15,7 @@ import numpy as np
 from pipelink_ir.backends.cuda.bounds import LIMIT, Bounds, exact, full
 from pipelink_ir.backends.cuda.kinds import C_TYPES, Kinds
 from pipelink_ir.backends.cuda.literals import ATOM, UNARY, literal
-from pipelink_ir.backends.loops.form import FOUR, Aligned, Choose, Const, Convert, Expr, Kernel, Load, Op, Ref, Thread
+from pipelink_ir.backends.loops.form import BYTE, FOUR, Aligned, Choose, Const, Convert, Expr, Kernel, Load, Op, Ref, Thread
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import BOOL, F16, F32, F64, I32, I64, DType
 
@@ -220,6 +220,8 @@ class Expressions:
             return self._index(x)
         if x.fn == FOUR:
             return self._four(x.args[:4], x.args[4])
+        if x.fn in BYTE.values():
+            return self._byte(x, "")
         if x.fn not in _WRAPPING:
             return self._call(f"pl::{x.fn}", x.args)
         if not self._fits(x):
@@ -234,6 +236,12 @@ class Expressions:
             return self._call(f"pl::four<0x{int(at.value):04x}>", words)
         places = sum((4 * distinct.index(w) + (int(at.value) >> 4 * k & 3)) << 4 * k for k, w in enumerate(words))
         return self._call(f"pl::picked<0x{places:04x}>", (distinct[0], distinct[-1]))
+
+    def _byte(self, x: Op, kind: str) -> Text:
+        """A byte of a word as an integer, or (`kind`) as a float."""
+        at = x.args[1]
+        assert isinstance(at, Const)
+        return f"pl::{kind}{x.fn}<{int(at.value)}>({self.text(x.args[0])})", ATOM
 
     def _fits(self, x: Op) -> bool:
         """Whether a sum, difference or product cannot leave its type."""
@@ -274,14 +282,32 @@ class Expressions:
         source, to, held = x.arg.dtype, x.to, C_TYPES[x.dtype.name]
         if to is BOOL:
             return self._expr(x.arg) if source is BOOL else (f"{self.text(x.arg, 9)} != 0", 8)
+        if to is F32 and isinstance(value := self._value(x.arg), Op) and value.fn in BYTE.values():
+            return self._byte(value, "float_")
+        if to is F32 and source is I32 and (part := self._signed_part(x.arg)) is not None:
+            return part
         text = self.text(x.arg)
         if to.is_int:
             return self._to_int(x, text)
-        if to is F32 and source is I32 and not isinstance(self._value(x.arg), Load) and max(map(abs, self.range_of(x.arg))) < _SMALL_INT:
+        if to is F32 and source is I32 and max(map(abs, self.range_of(x.arg))) < _SMALL_INT:
             return f"pl::small_float({text})", ATOM
         if to in (F32, F64):
             return (text, self._expr(x.arg)[1]) if source is to else (f"{held}({text})", ATOM)
         return f"{held}({to.name}({text}))", ATOM
+
+    def _signed_part(self, x: Expr) -> Text | None:
+        """The last bits of an integer, the first of them its sign, as a float: `(x + 8) mod 16 - 8`."""
+        outer = self._value(x)
+        if not isinstance(outer, Op) or outer.fn not in ("-", "+") or not isinstance(outer.args[1], Const):
+            return None
+        half = int(outer.args[1].value) * (1 if outer.fn == "-" else -1)
+        rest = self._value(outer.args[0])
+        if half < 1 or half & (half - 1) or half > _SMALL_INT // 4 or not isinstance(rest, Op) or rest.fn != "mod" or rest.args[1] != Const(2 * half, I32):
+            return None
+        inner = self._value(rest.args[0])
+        if not isinstance(inner, Op) or inner.fn != "+" or Const(half, I32) not in inner.args:
+            return None
+        return self._call(f"pl::signed_float<{half.bit_length()}>", (inner.args[1 if inner.args[0] == Const(half, I32) else 0],))
 
     def _to_int(self, x: Convert, text: str) -> Text:
         source, to, held = x.arg.dtype, x.to, C_TYPES[x.dtype.name]
@@ -332,7 +358,7 @@ class Expressions:
             return float(np.float16(x.value)) == x.value
         if isinstance(x, Op):
             return depth > 0 and x.fn in ("min", "max", "fmin", "fmax", "abs", "neg") and all(self._is_half(a, depth - 1) for a in x.args)
-        return (isinstance(x, Convert) and x.to is F16) or (isinstance(x, Load) and x.memory is F16)
+        return (isinstance(x, Convert) and x.to is F16) or (isinstance(x, Load) and F16 in (x.memory, self.bounds.memories.get(x.buffer)))
 
     def _value(self, x: Expr) -> Expr:
         """What a name stands for, if that never changes."""

@@ -66,7 +66,7 @@ def fragment_line(s: Statement, e: Expressions, fragments: dict[str, str]) -> st
         return f"pl::strip_line<{s.strip.bytes}, {str(s.wide).lower()}>(&{e.places[s.words].name}[{s.at}], {source}, {e.data(s.inside)});"
     if isinstance(s, Words):
         source = f"&{e.place(s.buffer, s.memory).name}[{e.address(s.index)}]"
-        return f"pl::words_at<{s.bytes}>(&{e.places[s.words].name}[{s.at}], {source});"
+        return f"pl::words_at<{s.bytes}, {str(s.wide).lower()}>(&{e.places[s.words].name}[{s.at}], {source});"
     if isinstance(s, Pack):
         return f"pl::pack_words<{s.bytes}>(&{e.places[s.words].name}[{s.at}], {e.places[s.source].name});"
     if isinstance(s, FewMultiply):

@@ -74,8 +74,8 @@ class StripLine:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A thread takes `bytes` bytes, a multiple of 16, of a buffer, from element `index` on, wherever they begin: words of its scratch `words` from `at` on, a
-    constant."""
+    """A thread takes `bytes` bytes, a multiple of 16, of a buffer, from element `index` on, wherever they begin or, if they are `wide`, at a multiple of 16.
+    They are words of its scratch `words` from `at` on, a constant."""
 
     words: str
     at: int
@@ -83,6 +83,7 @@ class Words:
     index: Expr
     bytes: int
     memory: DType
+    wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)

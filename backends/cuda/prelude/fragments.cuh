@@ -292,9 +292,9 @@ template <typename A, typename B, typename S, int M, int N, int STEPS> PL_DEVICE
 
 // ---------------------------------------------------------------------------------------------------------------- few rows
 
-template <int BYTES, typename T> PL_DEVICE void words_at(int* words, const T* at) {
+template <int BYTES, bool WIDE, typename T> PL_DEVICE void words_at(int* words, const T* at) {
   PL_UNROLL
-  for (int n = 0; n < BYTES / 16; n++) bytes_at<16, false>(words + 4 * n, reinterpret_cast<const u8*>(at) + 16 * n);
+  for (int n = 0; n < BYTES / 16; n++) bytes_at<16, WIDE>(words + 4 * n, reinterpret_cast<const u8*>(at) + 16 * n);
 }
 // A word of what a lane has of a column: as it is, or f32 that are rounded two at a time.
 template <typename B> PL_DEVICE u32 word_of(const B* values) {

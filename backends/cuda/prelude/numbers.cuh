@@ -267,6 +267,16 @@ PL_DEVICE float small_float(int i) {
 #endif
 }
 
+// The last BITS of an integer, the first of them its sign, in the same way.
+template <int BITS> PL_DEVICE float signed_float(int i) {
+  constexpr int half = 1 << (BITS - 1);
+#if PIPELINK_PTX
+  return __int_as_float((i & (2 * half - 1)) ^ (0x4b000000 | half)) - (8388608.0f + float(half));
+#else
+  return float((i & (2 * half - 1)) - 2 * (i & half));
+#endif
+}
+
 template <int LOW, int HIGH, typename Int> PL_DEVICE int sat_range(Int x) { return int(x < LOW ? LOW : x > HIGH ? HIGH : x); }
 template <typename Int> PL_DEVICE int sat_u8(Int x) { return sat_range<0, 255>(x); }
 template <typename Int> PL_DEVICE int sat_i8(Int x) { return sat_range<-128, 127>(x); }

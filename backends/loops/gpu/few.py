@@ -32,8 +32,10 @@ from pipelink_ir.passes.scheduling.few import CHUNK, Few
 from pipelink_ir.passes.scheduling.tensor_cores import plain_read
 
 WARPS = 8
-TILES = 4
+TILES = 2
 """Times eight columns of a block."""
+AHEAD = 2
+"""Chunks of a warp that are on their way at once."""
 
 
 def few_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Few, chosen: Mapping[str, int] | None = None) -> tuple[Lowering, int]:
@@ -75,9 +77,12 @@ class _Few(Tiled):
             for n in range(4 * TILES):
                 e.raw(form.Store(sums, i64(n), must(0, self.kind.dtype), self.kind.dtype))
             chunks = -(-self.terms // (4 * self.each))
-            with e.loop("step", i64(0), i64(-(-chunks // WARPS)), nonempty=True) as step:
-                unit = e.op("+", e.op("*", e.op("+", e.op("*", step, i64(WARPS)), warp), i64(4)), quarter)
-                self._chunk(first, line, unit, sums)
+            steps = -(-chunks // WARPS)
+            ahead = max(n for n in range(1, AHEAD + 1) if steps % n == 0)
+            with e.loop("step", i64(0), i64(steps // ahead), nonempty=True) as step:
+                begin = e.op("+", e.op("*", step, i64(ahead * WARPS)), warp)
+                units = [e.op("+", e.op("*", e.op("+", begin, i64(n * WARPS)), i64(4)), quarter) for n in range(ahead)]
+                self._chunks(first, line, units, sums)
             for tile in range(TILES):
                 for n in range(2 * self.halves):
                     row, column = e.op("+", line, i64(8 * (n // 2))), e.op("+", e.op("*", quarter, i64(2)), i64(8 * tile + n % 2))
@@ -99,19 +104,19 @@ class _Few(Tiled):
             total = e.bind("dot", form.Op("+", (total, part), dtype))
         return total
 
-    def _chunk(self, first: Atom, line: Atom, unit: Atom, sums: str) -> None:
-        """The terms of a lane from `each` times `unit` on. Where there are none the last ones are read again, and the rows are zero."""
+    def _chunks(self, first: Atom, line: Atom, units: list[Atom], sums: str) -> None:
+        """Some chunks, of each of them the terms of a lane from `each` times its unit on. Where there are none the last ones are read again, and the rows are
+        zero."""
         e, way = self.e, self.way
         last = self.terms // self.each - 1
         whole = self.terms % (4 * self.each * WARPS) == 0
-        inside = None if whole else e.op("<=", unit, i64(last))
-        unit = unit if whole else e.op("min", unit, i64(last))
-        begin = e.op("*", unit, i64(self.each))
         columns = [e.op("min", e.op("+", first, e.op("+", line, i64(8 * tile))), e.op("-", self.across.total, i64(1))) for tile in range(TILES)]
-        owns = [self._own(begin, column) for column in columns]
-        words = self._rows(begin, line, inside)
-        for tile, (column, own) in enumerate(zip(columns, owns, strict=True)):
-            e.raw(form.FewMultiply(sums, 4 * tile, words, self._values(begin, column, own), way.left, way.right, self.halves, self.each))
+        begins = [e.op("*", unit if whole else e.op("min", unit, i64(last)), i64(self.each)) for unit in units]
+        owns = [[self._own(begin, column) for column in columns] for begin in begins]
+        for unit, begin, some in zip(units, begins, owns, strict=True):
+            words = self._rows(begin, line, None if whole else e.op("<=", unit, i64(last)))
+            for tile, (column, own) in enumerate(zip(columns, some, strict=True)):
+                e.raw(form.FewMultiply(sums, 4 * tile, words, self._values(begin, column, own), way.left, way.right, self.halves, self.each))
 
     def _own(self, begin: Atom, column: Atom) -> str:
         """16 bytes of a column."""
@@ -143,12 +148,18 @@ class _Few(Tiled):
         t, size = lo.op.tensors[read.tensor], self.each * way.left.bytes
         words = e.memory("words")
         e.raw(form.Alloc(words, I32, i64(self.halves * size // 4)))
+        sources: list[Atom] = []
         for half in range(self.halves):
             row = e.op("min", e.op("+", line, i64(8 * half)), e.op("-", self.down.total, i64(1)))
             at = dict(zip(self.row_axes, unravel(lo, self.down.ranges, row), strict=True))
             env = Env({**{n: at[axis] for n, axis in self.product.plain.items() if axis in at}, self.term: e.op("+", self.depth.ranges[0][1], begin)})
             source = address(lo, t, tuple(lo.index(i, env) for i in read.indices))
-            e.raw(form.Words(words, half * size // 4, lo.buffer(t), source, size, t.dtype))
+            sources.append(source)
+        wide = aligned(lo, t.name, CHUNK)
+        for cond, whole in ((wide, True), (e.op("not", wide), False)):
+            with e.when(cond):
+                for half, source in enumerate(sources):
+                    e.raw(form.Words(words, half * size // 4, lo.buffer(t), source, size, t.dtype, whole))
         if inside is not None:
             with e.when(e.op("not", inside)):
                 for n in range(self.halves * size // 4):
@@ -172,7 +183,15 @@ class _Few(Tiled):
 
         lo.staged[self.stream.name] = place
         for k in range(self.each):
-            value = e.convert(lo.value(self.product.right, self._env(e.op("+", begin, i64(k)), column)), right.compute)
-            e.raw(form.Store(values, i64(k), value, held))
+            value = lo.value(self.product.right, self._env(e.op("+", begin, i64(k)), column))
+            e.raw(form.Store(values, i64(k), self._unrounded(value) if held is F32 else e.convert(value, right.compute), held))
         del lo.staged[self.stream.name]
         return values
+
+    def _unrounded(self, value: Atom) -> Atom:
+        """A float that is rounded to the dtype of the factor anyway: without that, if it was already."""
+        e, right = self.e, self.way.right
+        made = e.values.get(value.name) if isinstance(value, form.Ref) else None
+        if isinstance(made, form.Convert) and made.to is right and made.arg.dtype is F32:
+            return made.arg if isinstance(made.arg, form.Ref | form.Const) else e.bind("v", made.arg)
+        return e.convert(value, F32)

@@ -35,18 +35,23 @@ from pipelink_ir.ir.nodes import Name, Read
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.ir.walk import walk
 from pipelink_ir.passes.scheduling.costs import Plan
-from pipelink_ir.passes.scheduling.strips import Strips
+from pipelink_ir.passes.scheduling.strips import Strips, zero_around
 from pipelink_ir.passes.scheduling.tensor_cores import plain_read
 
 WARPS = 8
 """At most: those that share the rows of a strip each have some of the columns."""
 TURNS = 8
+FIT = 0
+"""Blocks that a multiprocessor should hold; 0 leaves that to the compiler."""
+KEPT = 16
+"""Words of lines beside which a lane has registers for what depends on columns."""
 """Strips of a warp, one after the other."""
 
 
 def strips_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Strips, chosen: Mapping[str, int] | None = None) -> tuple[Lowering, int]:
     """The kernel, still open, and the number of threads that it needs."""
     lo = Lowering(op, plan, sites, frozenset((job[0].name,)), chosen)
+    lo.fit = FIT
     made = _Strips(lo, [job], way)
     made.write()
     return lo, 32 * made.warps
@@ -109,6 +114,8 @@ class _Strips(Tiled):
     def _by_column(self, block: Atom) -> None:
         """Reads what depends on columns alone, once for all strips: scales, a bias."""
         lo, strip = self.lo, self.strip
+        if strip.held > KEPT:
+            return
         names = {a.index: k for k, a in enumerate(self.jobs[0][1].axes)}
         for x in self._reads_of_columns(names):
             for q in range(strip.columns // 8 // strip.group):
@@ -213,20 +220,34 @@ class _Strips(Tiled):
             r = e.op("min", e.op("+", row, e.op("+", self.lane_row, i64(8 * part))), last)
             at = {**self.fixed, **dict(zip(self.row_axes, unravel(lo, self.down.ranges, r), strict=True))}
             env = {n: at[axis] for n, axis in self.product.plain.items() if axis in at}
-            held, number = e.memory("held"), 0
+            held = e.memory("held")
             e.raw(form.Alloc(held, strip.left, i64(strip.words * 4 // strip.left.bytes)))
+            # All loads are begun before anything is made of one.
+            inside: list[Atom] = []
             for begin, own in segments:
                 for k in range(own // strip.left.bytes):
                     term = e.op("+", e.op("*", self.quarter, i64(own // strip.left.bytes)), i64(begin // strip.left.bytes + k))
-                    value = self._term(env, e.op("min", term, i64(self.terms - 1)))
-                    e.raw(form.Store(held, i64(number), e.choose(e.op("<", term, i64(self.terms)), value, zero), strip.left))
-                    number += 1
+                    value, there = self._term(env, e.op("min", term, i64(self.terms - 1)))
+                    e.raw(form.Store(held, i64(len(inside)), value, strip.left))
+                    inside.append(e.op("and", there, e.op("<", term, i64(self.terms))))
+            for number, there in enumerate(inside):
+                value = e.bind("held", form.Load(held, i64(number), strip.left, strip.left.compute))
+                e.raw(form.Store(held, i64(number), e.choose(there, value, zero), strip.left))
             e.raw(form.Pack(self.words, part * strip.words, held, strip.words * 4))
 
-    def _term(self, env: Mapping[str, Atom], term: Atom) -> Atom:
-        lo = self.lo
+    def _term(self, env: Mapping[str, Atom], term: Atom) -> tuple[Atom, Atom]:
+        """An element, and whether it is one: beyond the edges of a picture with zeros around it another one is read."""
+        lo, e = self.lo, self.e
+        t, words = lo.op.tensors[self.read.tensor], self.read.access or ("",) * len(self.read.indices)
+        borders = [k for k, word in enumerate(words) if word == "border"]
         names = {name: i for (name, _, _), i in zip(self.depth.ranges, unravel(lo, self.depth.ranges, term), strict=True)}
-        return self.e.convert(lo.value(self.product.left, Env({**env, **names})), self.strip.left.compute)
+        index = Env({**env, **names})
+        if not all(zero_around(t, k) for k in borders):
+            return e.convert(lo.value(self.product.left, index), self.strip.left.compute), TRUE
+        place = tuple(lo.index(i, index) for i in self.read.indices)
+        inside = e.all_of([within(e, e.op("-", place[k], low(lo, t, k)), extent(lo, t, k)) for k in borders])
+        source = address(lo, t, place) if not borders else e.choose(inside, address(lo, t, place), i64(0))
+        return e.load(lo.buffer(t), source, t.dtype, False, "x"), inside
 
     # --------------------------------------------------------------------------------------------------------------- results
 
