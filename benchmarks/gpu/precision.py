@@ -72,9 +72,9 @@ def _inspection(count: int = 32, size: int = 256) -> Case:
     return Case(EXAMPLES / "inspection.plir", {"part": part}, _weights("inspection"), judge)
 
 
-def _transformer(batch: int = 32, length: int = 512) -> Case:
-    inputs, params = _data().transformer(np.random.default_rng(7), batch, length)
-    return Case(EXAMPLES / "transformer.plir", inputs, params)
+def _transformer(batch: int = 16, length: int = 512) -> Case:
+    data = _data()
+    return Case(EXAMPLES / "transformer.plir", data.transformer(np.random.default_rng(7), batch, length)[0], data.transformer_weights())
 
 
 def ffn_text(channels: int, hidden: int) -> str:
@@ -102,7 +102,7 @@ def _ffn(rows: int = 16384, channels: int = 1024, hidden: int = 4096) -> Case:
 
 CASES: dict[str, Callable[..., Case]] = {
     "denoiser 32x256x256, 32 channels": _denoiser, "inspection net 32x256x256": _inspection,
-    "transformer block 32x512, 256 channels": _transformer, "feed-forward 16384 rows, 1024 to 4096 and back": _ffn,
+    "transformer block 16x512, 1024 channels": _transformer, "feed-forward 16384 rows, 1024 to 4096 and back": _ffn,
 }
 
 

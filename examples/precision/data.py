@@ -136,7 +136,7 @@ def defects(rng: np.random.Generator, count: int, size: int = 64) -> tuple[Array
     return pictures, labels
 
 
-def transformer(rng: np.random.Generator, batch: int = 2, length: int = 12, channels: int = 256, heads: int = 4) -> tuple[dict[str, Array], dict[str, Array]]:
+def transformer(rng: np.random.Generator, batch: int = 2, length: int = 12, channels: int = 1024, heads: int = 16) -> tuple[dict[str, Array], dict[str, Array]]:
     """Inputs of `transformer.plir` and its weights, f16; the last quarter of the second text is padding."""
     def weights(*shape: int, terms: int) -> Array:
         return (rng.standard_normal(shape) / np.sqrt(terms)).astype(np.float16)
@@ -160,16 +160,21 @@ def arrays(program: str, use: str, count: int = 8, size: int = 64) -> dict[str, 
     if program == "denoiser":
         return {"noisy": noisy(rng, shapes(rng, count, size))}
     if program == "inspection":
-        return {"part": defects(rng, count, size)[0]}
-    return transformer(rng, count)[0]
+        return {"part": defects(rng, 4 * count, size)[0]}
+    return transformer(rng, 2, 32)[0]
+
+
+def transformer_weights() -> dict[str, Array]:
+    """The weights that the ranges of `transformer.plir` were measured with."""
+    return transformer(np.random.default_rng(SEEDS["training"]))[1]
 
 
 def main() -> int:
-    programs = ("denoiser", "inspection", "transformer")
+    programs = ("denoiser", "inspection", "transformer", "transformer-weights")
     if len(sys.argv) not in (3, 4) or sys.argv[1] not in programs or (len(sys.argv) == 4 and sys.argv[3] not in SEEDS):
         print(f"usage: python examples/precision/data.py {'|'.join(programs)} FILE.npz [{'|'.join(SEEDS)}]", file=sys.stderr)
         return 2
-    data = arrays(sys.argv[1], sys.argv[3] if len(sys.argv) == 4 else "calibration", 16 if sys.argv[1] == "inspection" else 8)
+    data = transformer_weights() if sys.argv[1] == programs[-1] else arrays(sys.argv[1], sys.argv[3] if len(sys.argv) == 4 else "calibration")
     np.savez_compressed(Path(sys.argv[2]), **data)
     for name, array in data.items():
         print(f"%{name}: {array.dtype}{list(array.shape)}")
