@@ -64,12 +64,13 @@ class Calibration:
     """Where keys of the file have their values."""
 
     def measured(self, module: Module, pipeline: str, arch: str) -> Mapping[str, float]:
-        """The errors that were measured on an architecture, none where program or policies have changed since."""
-        if pipeline != self.pipeline or arch not in self.errors:
+        """The errors that were measured on an architecture (those of sm_90 count for sm_90a), none where program or policies have changed since."""
+        known = arch if arch in self.errors else arch.rstrip("af")
+        if pipeline != self.pipeline or known not in self.errors:
             return {}
-        if self.policies.get(arch) != policies_digest(module, pipeline, arch) or self.program != program_digest(module, pipeline):
+        if self.policies.get(known) != policies_digest(module, pipeline, arch) or self.program != program_digest(module, pipeline):
             return {}
-        return self.errors[arch]
+        return self.errors[known]
 
 
 # -------------------------------------------------------------------------------------------------------------------------- scales

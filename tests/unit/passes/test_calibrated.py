@@ -220,5 +220,15 @@ def test_a_program_that_has_changed_is_a_warning() -> None:
     assert made().measured(module, "net", "sm_75") == {}
 
 
+def test_errors_of_an_architecture_count_for_its_variants() -> None:
+    text = NET.replace("sm_75", "sm_90")
+    program, policies = program_digest(flat(text), "net"), policies_digest(flat(text), "net", "sm_90")
+    found = made(errors={"sm_90": {"y": 0.5}}, program=program, policies={"sm_90": policies})
+    assert found.measured(flat(text), "net", "sm_90a") == {"y": 0.5}
+    own = text.replace("downgrade sm_90 {", "downgrade sm_90a { dtype = bf16 } downgrade sm_90 {")
+    assert found.measured(flat(own), "net", "sm_90a") == {}
+    assert found.measured(flat(own), "net", "sm_90") == {"y": 0.5}
+
+
 def test_errors_of_another_policy_do_not_count() -> None:
     assert made().measured(flat(NET.replace("dtype = f16", "dtype = bf16")), "net", "sm_75") == {}
