@@ -122,7 +122,10 @@ class _Deriver:
 
     def _cut(self, t: Tensor, p: Piece) -> Expr | None:
         """The value of a definition that is one long reduction, computed in parts; None if it stays whole."""
-        x = p.value.arg if isinstance(p.value, Cast) and p.value.implicit else p.value
+        x = p.value
+        while isinstance(x, Cast):
+            # An edge inside a fused operator is rounded to its dtype by a written cast.
+            x = x.arg
         if not isinstance(x, Reduce) or REDUCTIONS[x.kind].ranked or not long(x):
             return None
         n = terms(x)
@@ -141,8 +144,7 @@ class _Deriver:
         parts = _Parts(x, p.axes, columns and not few)
         if not parts.cut:
             return None
-        value = _Cutter(self, t, parts, p.axes).value()
-        return value if x is p.value else replace(p.value, arg=value)  # type: ignore[call-arg]
+        return _instead(p.value, _Cutter(self, t, parts, p.axes).value())
 
     def _in_rows(self, near: Tensor, p: Piece, x: Reduce) -> bool:
         """Whether a kernel that puts together what parts of long rows give computes a reduction, by itself or together with results along those rows."""
@@ -165,6 +167,11 @@ class _Deriver:
     def _inside(self, name: str) -> bool:
         """Whether a tensor may be evaluated where it is read."""
         return self.tensors[name].kind == "local" and name not in self.ring and name not in self.stored
+
+
+def _instead(x: Expr, value: Expr) -> Expr:
+    """Another value behind the same casts."""
+    return replace(x, arg=_instead(x.arg, value)) if isinstance(x, Cast) else value
 
 
 def _few(axes: tuple[Range, ...]) -> bool:

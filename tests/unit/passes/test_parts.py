@@ -1,0 +1,42 @@
+"""Reductions with few results are done in parts also where the edge that they were rounds to a narrow dtype inside a fused operator."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pipelink_ir as pl
+from pipelink_ir.ir.nodes import Node
+from pipelink_ir.passes.infer.operator import typed_operator
+from pipelink_ir.passes.scheduling.derivation import derivation
+from tests.emulated import NEEDS_COMPILER
+
+TEXT = """op @pool(%x: tensor<NxHxWxCxT>) -> (%y: tensor<Nx(H floordiv 2)x(W floordiv 2)xCxT>) {
+  compute { %y[n, h, w, c] = max(max(%x[n, 2*h, 2*w, c], %x[n, 2*h, 2*w + 1, c]), max(%x[n, 2*h + 1, 2*w, c], %x[n, 2*h + 1, 2*w + 1, c])) }
+}
+op @mean(%x: tensor<NxHxWxCxT>) -> (%y: tensor<NxCxT>) { semantic { empty = zero } compute { %y[n, c] = mean[h < H, w < W](%x[n, h, w, c]) } }
+op @linear(%x: tensor<NxKxT>, %w: tensor<KxMxT>) -> (%y: tensor<NxMxT>) { compute { %y[n, j] = sum[k < K](%x[n, k] * %w[k, j]) } }
+pipeline @p(%x: tensor<NxHxWx64xf16>, %w: tensor<64x8xf16>) -> (%y: tensor<Nx8xf16>) {
+  %a = @pool(%x)
+  %m = @mean(%a)
+  %y = @linear(%m, %w)
+}
+"""
+
+
+def test_a_mean_of_pictures_inside_an_operator_has_parts() -> None:
+    compiled = pl.compile(TEXT, target="sm_90")
+    called = {n.op for n in compiled.pipeline.nodes if isinstance(n, Node)}
+    stored = set().union(*(derivation(typed_operator(o), "cuda")[1] for o in compiled.module.operators if o.name in called))
+    assert any(name.endswith("sum") for name in stored), stored
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("shape", [(2, 80, 96), (3, 7, 200), (1, 2, 2), (1, 1, 1)])
+def test_its_values(shape: tuple[int, int, int]) -> None:
+    r = np.random.default_rng(4)
+    n, h, w = shape
+    x, k = r.normal(size=(n, h, w, 64)).astype(np.float16), r.normal(size=(64, 8)).astype(np.float16)
+    pooled = x[:, :h // 2 * 2, :w // 2 * 2].reshape(n, h // 2, 2, w // 2, 2, 64).max((2, 4))
+    mean = pooled.astype(np.float64).mean((1, 2)).astype(np.float16) if pooled.size else np.zeros((n, 64), np.float16)
+    want = mean.astype(np.float64) @ k.astype(np.float64)
+    np.testing.assert_allclose(pl.compile(TEXT, target="cuda-emulated")(x=x, w=k).y, want, rtol=4e-3, atol=4e-3)
