@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from pipelink_ir.backends.loops.form import Aligned, Choose, Const, Convert, Expr, Load, Op, Ref, Thread
+from pipelink_ir.backends.loops.form import BYTE, Aligned, Choose, Const, Convert, Expr, Load, Op, Ref, Thread
 from pipelink_ir.ir.dtypes import BOOL, DType
 
 Interval = tuple[int, int]
@@ -33,6 +33,8 @@ class Bounds:
     """Intervals of names, and from them those of expressions. Only integers and bools have one; of anything else nothing is asked."""
 
     names: dict[str, Interval] = field(default_factory=dict)
+    memories: Mapping[str, DType] = field(default_factory=dict)
+    """The dtypes that values come from which a memory holds alone, in a wider one."""
 
     def of(self, x: Expr) -> Interval:
         """The interval of an integer or a bool."""
@@ -41,7 +43,8 @@ class Bounds:
         if isinstance(x, Ref):
             return self.names.get(x.name) or full(x.dtype)
         if isinstance(x, Load):
-            return full(x.memory if x.memory.is_int else x.dtype)
+            memory = self.memories.get(x.buffer, x.memory)
+            return full(memory if memory.is_int else x.dtype)
         if isinstance(x, Convert):
             return self._convert(x)
         if isinstance(x, Choose):
@@ -76,6 +79,8 @@ class Bounds:
     def _op(self, x: Op) -> Interval:
         if x.dtype is BOOL:
             return self._logic(x)
+        if x.fn in BYTE.values():
+            return (-128, 127) if x.fn == BYTE[True] else (0, 255)
         found = exact(x.fn, [self.of(a) for a in x.args])
         least, most = full(x.dtype)
         return found if found is not None and least <= found[0] and found[1] <= most else (least, most)

@@ -16,12 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from pipelink_ir.backends.cuda.bounds import LIMIT
+from pipelink_ir.backends.cuda.bounds import LIMIT, Bounds
 from pipelink_ir.backends.cuda.emit_expr import Expressions, Place, memory_type
 from pipelink_ir.backends.cuda.emit_fragments import ATTEND, FRAGMENTS, STREAM, has_fragments, streamed_in
 from pipelink_ir.backends.cuda.emit_own import OWN, has_own
 from pipelink_ir.backends.cuda.emit_stmt import Space, Writer, broken, kind_name
-from pipelink_ir.backends.cuda.kinds import Kinds, kinds_of
+from pipelink_ir.backends.cuda.kinds import Kinds, filled, kinds_of
 from pipelink_ir.backends.cuda.names import Names, kernel_names
 from pipelink_ir.backends.cuda.prelude import NAME, shown
 from pipelink_ir.backends.cuda.target_facts import CUDA, TargetFacts
@@ -127,7 +127,7 @@ def emit_program(program: Program, operator: Operator | None = None, facts: Targ
 
 def _emit_kernel(kernel: Kernel, symbol: str, facts: TargetFacts, threads: int, aliased: frozenset[str]) -> tuple[list[str], KernelCode]:
     scope = Names(frozenset({symbol, "own", "common"}))
-    w = Writer(kernel, facts, scope, Expressions(kernel, kinds_of(kernel)))
+    w = Writer(kernel, facts, scope, Expressions(kernel, kinds_of(kernel), bounds=Bounds(memories=filled(kernel))))
     table = _needs_table(kernel, facts)
     written = {kernel.tickets, *_stored(kernel.body)}
     params, declared = [], []

@@ -255,6 +255,11 @@ class Writer:
                 self._turns(loop, f"{C_TYPES[self.e.kinds.names[loop.var]]} %s = {ticket}", self._end(loop), f"%s = {ticket}")
                 return
             self._strided(loop, "pl::block()", "pl::blocks()")
+        elif self.kernel.once:
+            self._bound(loop)
+            self.line(f"PL_TURN({C_TYPES[self.e.kinds.names[loop.var]]}, {self.name(loop.var)}, {self._end(loop)}) {{")
+            self.block(loop.body)
+            self.line("}")
         else:
             self._strided(loop, "pl::grid_thread()", "pl::grid_threads()")
 

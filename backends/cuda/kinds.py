@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from pipelink_ir.backends.loops.contents import blocks, exprs, places
+from pipelink_ir.backends.loops.contents import blocks, exprs, makes, places
 from pipelink_ir.backends.loops.form import (
     Aligned,
+    Alloc,
     Block,
     Choose,
     Const,
@@ -22,6 +23,7 @@ from pipelink_ir.backends.loops.form import (
     Kernel,
     Let,
     Load,
+    Move,
     Op,
     Ref,
     Thread,
@@ -160,6 +162,20 @@ def _indices(x: Expr) -> Iterator[Expr]:
             todo += (x.cond, x.then, x.other)
         elif isinstance(x, Convert):
             todo.append(x.arg)
+
+
+def filled(kernel: Kernel) -> dict[str, DType]:
+    """The memories of threads that are only ever filled with what was moved from memory of one dtype, and which that is."""
+    memory = {b.name: b.memory for b in kernel.buffers}
+    found: dict[str, DType | None] = {}
+    todo = list(kernel.body)
+    while todo:
+        s = todo.pop()
+        if not isinstance(s, Alloc):
+            dtype = memory.get(s.source) if isinstance(s, Move) else None
+            found.update((n[1:], dtype if found.get(n[1:], dtype) is dtype else None) for n in makes(s) if n[0] == "%")
+        todo += [inner for b in blocks(s) for inner in b]
+    return {n: dtype for n, dtype in found.items() if dtype is not None}
 
 
 def over_symbols(x: Expr, kernel: Kernel, kinds: Kinds) -> Expr | None:

@@ -156,7 +156,11 @@ class Kernels:
             shared, block_bytes = 0, shape.shared_bytes
         self.allow_shared(function, shared)
         threads = threads_of(code, shape, function, self.facts, sizes)
-        blocks = min(blocks_of(code, shape, threads), MAX_THREADS_IN_GRID // threads)
+        blocks = blocks_of(code, shape, threads)
+        if not code.kernel.once:
+            blocks = min(blocks, MAX_THREADS_IN_GRID // threads)
+        elif shape.turns is None:
+            internal_error(f"how many threads the kernel '{function.name}' asks for is not known")
         if shape.turns is None or block_bytes or shape.thread_bytes or code.kernel.resident:
             blocks = min(blocks, self.facts.processors * self.occupancy(function, threads, shared))
         each = block_bytes + threads * shape.thread_bytes

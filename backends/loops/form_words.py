@@ -27,11 +27,14 @@ FOUR = "four"
 DOTS = {(True, True): "dot_ss", (False, True): "dot_us", (True, False): "dot_su", (False, False): "dot_uu"}
 """`dot_ss(a, b, c)` of i32: c and the products of the four bytes of a and b, which have signs (`s`) or none (`u`)."""
 
+BYTE = {True: "byte_s", False: "byte_u"}
+"""`byte_s(a, place)` of i32: that byte of a, with a sign (`s`) or none (`u`); the place is a constant."""
+
 DIGITS = "last_digits"
 """`last_digits(i)`: the f32 that is i - MAGIC, for an i32 that is less than 2 ** 22 away from that."""
 
 MAGIC = 0x4b400000
 """The bits of 1.5 times 2 ** 23 as f32: what is added to them is added to the number."""
 
-BYTES = frozenset((FOUR, DIGITS, *DOTS.values()))
+BYTES = frozenset((FOUR, DIGITS, *BYTE.values(), *DOTS.values()))
 """Functions of bytes, in kernels for a GPU alone."""

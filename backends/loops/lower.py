@@ -115,6 +115,8 @@ class Lowering:
         """How many threads a block has at most, and for given sizes, where it is not left to the emitter."""
         self.fit = 0
         """How many blocks a multiprocessor should hold; 0 leaves that to the compiler."""
+        self.once = False
+        """Whether a thread takes one turn: much is written out for it."""
         self.quietness = Quietness(op, plan, lambda lo, hi: self.is_full(self.extent(lo, hi)))
         self._keep: list[object] = []
 

@@ -34,8 +34,12 @@ FIT = 4
 """So many such blocks should fit a multiprocessor. It is told so that each thread takes the registers that are its own: loads begin earlier in them."""
 KEPT = 96
 """Values that a thread may keep from row to row for that."""
-PAIRED = 4
-"""Rows of a thread whose sums are of products of bytes: those of two neighbours together."""
+FIT_PAIRS = 3
+"""The same where a thread has pairs of neighbours, whose sums are of products of bytes."""
+BY_FOURS = 0.4
+"""What sums of products of bytes cost of what is counted for them: four are one operation."""
+LYING = 4
+"""Channels of a thread at most, if those of a place lie side by side: each needs the values of all columns."""
 BUSY = 32768
 """So many threads keep a GPU busy: a thread that computes several rows must leave enough for others to do."""
 
@@ -76,11 +80,12 @@ def window_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, cho
         return None
     coded = _of_bytes(op, local, piece, chosen or {})
     downs = [k for k in shared if k != across]
-    # Neighbouring threads share what lies between the rows through the cache; the rows of a thread share what they read in its registers.
-    down = -1 if not downs else downs[0] if coded and across not in shared else downs[-1]
-    beside = downs[-1] if len(downs) > 1 and down != downs[-1] else -1
+    # Where channels run across, pictures have two axes more: rows of a thread share what they read in its registers, neighbours in a row through the cache.
+    lying = len(downs) > 1 and across not in shared
+    down = -1 if not downs else downs[-2] if lying else downs[-1]
+    beside = downs[-1] if lying and coded else -1
     small = min((op.tensors[u.tensor].dtype.bytes for u in uses), default=4)
-    many = min(MOST, WIDE // max(small, 1)) if shared or not any(_gathers(u, names[k]) for u in uses for k in channels) else 1
+    many = min(WIDE if coded and not lying else MOST, WIDE // max(small, 1)) if shared or not any(_gathers(u, names[k]) for u in uses for k in channels) else 1
     known = sizes[across]
     while known is not None and known % many:
         many //= 2
@@ -89,9 +94,9 @@ def window_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, cho
         runs = prod(n for k, n in enumerate(sizes) if n is not None and k not in whole) // many
         while rows > 1 and runs // rows < BUSY:
             rows //= 2
-    if beside >= 0:
-        rows = min(rows, PAIRED)
-    one = _cost(op, local, piece) * prod(sizes[k] or 1 for k in whole) * (2 if beside >= 0 else 1)
+    if lying and not coded:
+        many = min(many, LYING)
+    one = _cost(op, local, piece) * prod(sizes[k] or 1 for k in whole) * (2 if beside >= 0 else 1) * (BY_FOURS if coded else 1)
     while rows * many > 1 and one * rows * many > WORK:
         rows, many = (rows // 2, many) if rows > 1 else (1, many // 2)
     if many * rows == 1 and not channels:
@@ -99,7 +104,7 @@ def window_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, cho
     if rows == 1 or many == 1:
         return Window(across, many, down if rows > 1 else -1, rows, whole)
     if beside >= 0:
-        return Window(across, many, down, rows, whole, THREADS, FIT, beside, 2)
+        return Window(across, many, down, rows, whole, THREADS, FIT_PAIRS, beside, 2)
     kept = _kept(uses, names, {names[k]: sizes[k] or 1 for k in whole}, names[across], many, names[down])
     return Window(across, many, down, rows, whole, THREADS, FIT if kept <= KEPT else 0)
 

@@ -45,6 +45,11 @@ PL_DEVICE int dot_us(int a, int b, int c) { return dot<u8, i8>(a, b, c); }
 PL_DEVICE int dot_su(int a, int b, int c) { return dot<i8, u8>(a, b, c); }
 PL_DEVICE int dot_uu(int a, int b, int c) { return dot<u8, u8>(a, b, c); }
 #endif
+// One byte of a word. As a float it is the last digits of one that has a byte there: with a sign, by 128 more.
+template <int AT> PL_DEVICE int byte_s(int a) { return int(i8(u32(a) >> (8 * AT))); }
+template <int AT> PL_DEVICE int byte_u(int a) { return int(u8(u32(a) >> (8 * AT))); }
+template <int AT> PL_DEVICE float float_byte_s(int a) { return from_bits(permuted(u32(a) ^ 0x80808080u, 0x4b000000u, 0x7540 | AT)) - 8388736.0f; }
+template <int AT> PL_DEVICE float float_byte_u(int a) { return from_bits(permuted(u32(a), 0x4b000000u, 0x7540 | AT)) - 8388608.0f; }
 // The number that an integer has added to the bits of 1.5 times 2 to the 23.
 PL_DEVICE float last_digits(int i) { return from_bits(u32(i)) - 12582912.0f; }
 

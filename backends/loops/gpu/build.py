@@ -15,6 +15,7 @@ from dataclasses import replace
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.build import buffer_of, scalars_of, size_of
 from pipelink_ir.backends.loops.check import check_program
+from pipelink_ir.backends.loops.contents import blocks
 from pipelink_ir.backends.loops.gpu.attention import attention_body, plain_body
 from pipelink_ir.backends.loops.gpu.few import few_body
 from pipelink_ir.backends.loops.gpu.flowing import flowing_body
@@ -193,7 +194,7 @@ class _GpuBuilder:
         buffers = (*(buffer_of(t) for t in op.tensors.values() if t.name in lo.used), *lo.scratch)
         self.scratch += [b for b in lo.scratch if b not in self.scratch]
         self.kernels.append(form.Kernel(f"{op.op.name}.{name}", buffers, op.symbols, scalars_of(op), body, op.exact, op.fast_math, "gpu",
-                                        threads, team, rare or bool(lo.tickets) or _takes_turns(body), lo.fit, lo.tickets))
+                                        threads, team, rare or bool(lo.tickets) or _takes_turns(body), lo.fit, lo.tickets, lo.once and _small(body)))
 
 
 def _within(span: Span, body: form.Block) -> form.Block:
@@ -211,6 +212,11 @@ def _within(span: Span, body: form.Block) -> form.Block:
 def _rare(k: KernelPlan) -> bool:
     """Whether a kernel is there for what another one is not fit for."""
     return (isinstance(k.way, TensorCores) and k.way.unless is not None) or (isinstance(k.way, Attention) and k.way.flows and not k.way.flowing)
+
+
+def _small(body: form.Block) -> bool:
+    """Whether all scratch has a constant size."""
+    return all((not isinstance(s, form.Alloc) or isinstance(s.size, form.Const)) and all(map(_small, blocks(s))) for s in body)
 
 
 def _takes_turns(body: form.Block) -> bool:

@@ -7,7 +7,8 @@ becomes
     let y = dot(four(a[0], b[0], c[0], d[0]; third byte each), four(k[0], k[1], k[2], 0), dot(…))
 
 Windows that overlap share what they put together: what lies between two of them is multiplied by zero in each, so four neighbours do for two windows of three.
-A border that answers for all bytes of a word with one number does so when they are loaded. Integers wrap, so the order of a sum does not matter.
+A border that answers for all bytes of a word with one number does so when they are loaded, whatever is done with them. Integers wrap, so the order of a sum
+does not matter.
 
 A sum that only becomes a float begins as the bits of a float that has it as its last digits.
 """
@@ -59,7 +60,7 @@ Part = tuple[tuple[Byte, ...], dict[Byte, str]]
 def dotted(lo: Lowering, stmts: Sequence[form.Stmt]) -> list[form.Stmt]:
     """The statements of a block with such sums computed so."""
     d = _Dots(lo, list(stmts))
-    return d.run() if d.sums else list(stmts)
+    return d.run() if d.sums or d.whole else list(stmts)
 
 
 class _Dots:
@@ -69,6 +70,8 @@ class _Dots:
         self.uses: dict[str, int] = {}
         _count(stmts, self.uses)
         self.moves = {s.to: s for s in stmts if isinstance(s, form.Move) and s.count % FOUR == 0 and self._dtype(s.source) in (I8, U8)}
+        self.whole: set[str] = set()
+        """Memories whose bytes all come out of words by the same choices."""
         self.bytes = self._bytes()
         self.sums = self._sums()
         self.before: list[form.Stmt] = []
@@ -96,8 +99,8 @@ class _Dots:
         for name, b in out.items():
             if b.at >= 0 and name not in inner:
                 ends.setdefault(b.of, set()).add(str(b.chain))
-        whole = {of for of, chains in ends.items() if len(chains) == 1}
-        return {name: b if b.at >= 0 and b.of in whole else Byte(name, -1, b.tensor, b.signed) for name, b in out.items() if name not in inner}
+        self.whole = {of for of, chains in ends.items() if len(chains) == 1}
+        return {name: b if b.at >= 0 and b.of in self.whole else Byte(name, -1, b.tensor, b.signed) for name, b in out.items() if name not in inner}
 
     def _byte(self, name: str, x: form.Expr, known: Mapping[str, Byte]) -> Byte | None:
         if isinstance(x, form.Load):
@@ -155,8 +158,7 @@ class _Dots:
             for s in self.sums:
                 s.products = [(b, a) for a, b in s.products]
         shared, digits, sums = self._shared(), self._digits(), {s.name: s for s in self.sums}
-        used = list(dict.fromkeys(b.of for s in self.sums for p in s.products for b in (self.bytes[p[0]], self.bytes[p[1]]) if b.at >= 0))
-        taken = [s for of in used for s in self._taken(of)]
+        taken = [s for of in self.moves if of in self.whole for s in self._taken(of)]
         early = needed(self.stmts, [x for s in taken for x in exprs(s)])
         if early is None:
             return self.stmts
@@ -170,6 +172,10 @@ class _Dots:
                 self.before = []
             elif isinstance(old, form.Let) and isinstance(old.value, form.Convert) and isinstance(old.value.arg, form.Ref) and old.value.arg.name in digits:
                 out.append(form.Let(old.name, form.Op(form.DIGITS, (old.value.arg,), F32)))
+            elif isinstance(old, form.Let) and (byte := self.bytes.get(old.name)) is not None and byte.at >= 0:
+                word, at = self._source(byte)
+                out += [*self.before, form.Let(old.name, form.Op(form.BYTE[byte.signed], (word, form.Const(at, I32)), I32))]
+                self.before = []
             else:
                 out.append(old)
         return out

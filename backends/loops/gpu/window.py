@@ -37,7 +37,7 @@ def window_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, window: W
     lo = Lowering(op, plan, sites, frozenset((job[0].name,)), chosen)
     lo.e.doubles = not op.exact
     _Runs(lo, [job], window).write()
-    lo.fit = window.fit
+    lo.fit, lo.once = window.fit, True
     return lo
 
 
@@ -52,6 +52,7 @@ class _Runs(Nest):
         self.beside = self.axes[window.beside] if window.beside >= 0 else None
         taken = {window.across, window.down, window.beside, *window.whole}
         self.outer = [k for k in range(len(self.axes)) if k not in taken]
+        self.plane = [k for k in range(len(self.axes)) if k not in window.whole and k > window.down] if window.down >= 0 else [window.across]
 
     def write(self) -> None:
         """Writes the kernel."""
@@ -76,7 +77,8 @@ class _Runs(Nest):
                 above = e.op("quot", above, inner.total)
             row, beyond = (e.op("rest", above, rows), e.op("quot", above, rows)) if self.down is not None else (i64(0), above)
             fixed |= zip(far, unravel(self.lo, others.ranges, beyond), strict=True)
-            self._readable(lambda: self._run(fixed, run, runs, row, beside))
+            place = e.op("rest", p, e.op("*", e.op("*", inner.total, pairs), runs)) if near or self.beside is not None else run
+            self._readable(lambda: self._run(fixed, (run, runs, pairs, place), row, beside))
 
     def _ranges(self, axes: list[int]) -> Flat:
         chosen = [self.axes[k] for k in axes]
@@ -87,9 +89,10 @@ class _Runs(Nest):
         n = e.op("max", n, i64(0))
         return n if size == 1 else e.op("floordiv", e.op("+", n, i64(size - 1)), i64(size))
 
-    def _run(self, fixed: dict[int, Atom], run: Atom, runs: Atom, row: Atom, beside: Atom) -> None:
-        """All versions of a run."""
+    def _run(self, fixed: dict[int, Atom], number: tuple[Atom, Atom, Atom, Atom], row: Atom, beside: Atom) -> None:
+        """All versions of a run. `number`: which run it is of how many, how many pairs there are, and which of all runs between the rows it is."""
         e, w = self.e, self.window
+        run, runs, pairs, place = number
         first = e.op("*", row, i64(w.rows))
         begin = e.op("*", run, i64(w.many))
         with e.frame("lazy") as whole:
@@ -99,9 +102,9 @@ class _Runs(Nest):
             taker = Taker(self.lo)
             whole.stmts[:] = dotted(self.lo, packer.packed(whole.stmts)) if w.many > 1 else taker.taken(whole.stmts)
         fine = e.all_of([*packer.conditions(), *taker.conditions(), *([self._divides(self.across.n, w.many)] if w.many > 1 else [])])
-        full = e.op("<=", e.op("+", first, i64(w.rows)), self.down.n) if self.down is not None and w.rows > 1 else TRUE
+        full = rows = e.op("<=", e.op("+", first, i64(w.rows)), self.down.n) if self.down is not None and w.rows > 1 else TRUE
         if self.beside is not None:
-            full = e.all_of([full, e.op("<=", e.op("+", beside, i64(w.pair)), self.beside.n)])
+            full = e.all_of([rows, e.op("<=", e.op("+", beside, i64(w.pair)), self.beside.n)])
         block = tuple(whole.stmts)
         if full is not TRUE:
             with e.frame("lazy") as some:
@@ -112,7 +115,7 @@ class _Runs(Nest):
                 e.raw(s)
             return
         with e.frame("lazy") as apart:
-            self._dealt(fixed, run, runs, first, full, beside)
+            self._dealt(fixed, run, runs, first, rows) if len(self.plane) == 1 else self._dealt_in_planes(fixed, place, runs, pairs, first, rows)
         if isinstance(fine, form.Const):
             for s in apart.stmts:
                 e.raw(s)
@@ -186,21 +189,35 @@ class _Runs(Nest):
             with e.loop(self.across.name, start, e.op("+", start, i64(w.many))) as j:
                 self._everything({**fixed, **at, w.across: j})
 
-    def _dealt(self, fixed: dict[int, Atom], run: Atom, runs: Atom, first: Atom, full: Atom, beside: Atom) -> None:
+    def _dealt(self, fixed: dict[int, Atom], run: Atom, runs: Atom, first: Atom, full: Atom) -> None:
         """As many places across, `runs` apart, so that neighbouring threads have neighbours; the rows below each written out as before."""
         e, w = self.e, self.window
         with e.loop("place", run, self.across.n, runs) as j:
-            here = {**fixed, w.across: e.op("+", self.across.lo, j)}
-            if self.down is None and self.beside is None:
-                self._everything(here)
-                return
-            with e.frame("lazy") as whole, running(self.lo, None, self._rows_inside(first, beside), None):
-                for at in self._rows_of(first, beside):
-                    self._everything({**here, **at})
-            if full is TRUE:
-                for s in whole.stmts:
-                    e.raw(s)
-                return
-            with e.frame("lazy") as some, self._some(first, beside) as at:
-                self._everything({**here, **at})
-            e.raw(form.If(full, tuple(whole.stmts), tuple(some.stmts)))
+            self._column({**fixed, w.across: e.op("+", self.across.lo, j)}, first, full)
+
+    def _dealt_in_planes(self, fixed: dict[int, Atom], place: Atom, runs: Atom, pairs: Atom, first: Atom, full: Atom) -> None:
+        """The same where there are other axes between the rows and what runs across: neighbours along all of them follow each other in memory."""
+        e, w = self.e, self.window
+        plane = self._ranges(self.plane)
+        threads = e.op("*", e.op("*", self._total([self.axes[k] for k in self.plane if k not in (w.beside, w.across)]), pairs), runs)
+        with e.loop("place", place, plane.total, threads) as j:
+            self._column({**fixed, **dict(zip(self.plane, unravel(self.lo, plane.ranges, j), strict=True))}, first, full)
+
+    def _column(self, at: dict[int, Atom], first: Atom, full: Atom) -> None:
+        """The rows of one place, written out if all are there."""
+        e, w, down = self.e, self.window, self.down
+        if down is None:
+            self._everything(at)
+            return
+        with e.frame("lazy") as whole, running(self.lo, None, self._known(down, first, w.rows), None):
+            for r in range(w.rows):
+                self._everything({**at, w.down: e.op("+", down.lo, e.op("+", first, i64(r)))})
+        if full is TRUE:
+            for s in whole.stmts:
+                e.raw(s)
+            return
+        with e.frame("lazy") as some:
+            end = e.op("min", e.op("+", first, i64(w.rows)), down.n)
+            with e.loop(down.name, e.op("+", down.lo, first), e.op("+", down.lo, end)) as i:
+                self._everything({**at, w.down: i})
+        e.raw(form.If(full, tuple(whole.stmts), tuple(some.stmts)))
