@@ -67,66 +67,47 @@ ctc_loss_1_skip(const int* __restrict__ ext, bool* __restrict__ skip, const inde
   const index_t v = pl::max(i_1, 0);
   const index_t v_1 = pl::floordiv(v + 3, 4);
   const bool aligned = pl::aligned(skip, 4);
-  const bool v_29 = aligned && pl::rest(v, 4) == 0;
-  for (index_t run = pl::grid_thread(), run_end = v_1 * pl::max(B, 0); run < run_end; run += pl::grid_threads()) {
+  const bool v_15 = aligned && pl::rest(v, 4) == 0;
+  PL_TURN(index_t, run, v_1 * pl::max(B, 0)) {
     const index_t v_4 = pl::rest(run, v_1);
     const index_t i_3 = 4 * v_4;
-    const index_t i_4 = i_3 + 1;
-    const index_t i_5 = i_3 + 2;
-    const index_t i_6 = i_3 + 3;
-    const bool v_6 = i_3 >= 2;
-    const index_t v_10 = i_1 * pl::quot(run, v_1);
-    const index_t i_7 = i_3 + v_10;
-    const index_t i_9 = i_7 - 2;
-    const bool v_12 = i_4 >= 2;
-    const index_t i_10 = i_7 + 1;
-    const index_t i_12 = i_7 - 1;
-    const bool v_17 = i_5 >= 2;
-    const index_t i_13 = i_7 + 2;
-    const bool v_22 = i_6 >= 2;
-    const index_t i_14 = i_7 + 3;
-    if (v_29) {
+    const index_t v_7 = i_1 * pl::quot(run, v_1);
+    const index_t i_7 = i_3 + v_7;
+    const bool v_8 = i_3 + 1 >= 2;
+    const index_t i_8 = i_7 + 1;
+    const index_t i_10 = i_7 - 1;
+    const bool v_11 = i_3 + 3 >= 2;
+    const index_t i_12 = i_7 + 3;
+    if (v_15) {
+      bool skips[4];
+      skips[0] = false;
       bool r = false;
-      if (v_6 && pl::mod(i_3, 2) == 1) {
-        r = ext[i_7] != ext[i_9];
+      if (v_8) {
+        r = ext[i_8] != ext[i_10];
       } else {
         r = false;
       }
-      bool skips[4];
-      skips[0] = r;
+      skips[1] = r;
+      skips[2] = false;
       bool r_1 = false;
-      if (v_12 && pl::mod(i_4, 2) == 1) {
-        r_1 = ext[i_10] != ext[i_12];
+      if (v_11) {
+        r_1 = ext[i_12] != ext[i_8];
       } else {
         r_1 = false;
       }
-      skips[1] = r_1;
-      bool r_2 = false;
-      if (v_17 && pl::mod(i_5, 2) == 1) {
-        r_2 = ext[i_13] != ext[i_7];
-      } else {
-        r_2 = false;
-      }
-      skips[2] = r_2;
-      bool r_3 = false;
-      if (v_22 && pl::mod(i_6, 2) == 1) {
-        r_3 = ext[i_14] != ext[i_10];
-      } else {
-        r_3 = false;
-      }
-      skips[3] = r_3;
+      skips[3] = r_1;
       pl::store_many<4>(&skip[i_7], &skips[0]);
     } else {
       for (index_t place = v_4; place < i_1; place += v_1) {
-        const index_t i_15 = place + v_10;
-        const index_t i_17 = i_15 - 2;
-        bool r_4 = false;
+        const index_t i_13 = place + v_7;
+        const index_t i_15 = i_13 - 2;
+        bool r_2 = false;
         if (place >= 2 && pl::mod(place, 2) == 1) {
-          r_4 = ext[i_15] != ext[i_17];
+          r_2 = ext[i_13] != ext[i_15];
         } else {
-          r_4 = false;
+          r_2 = false;
         }
-        skip[i_15] = r_4;
+        skip[i_13] = r_2;
       }
     }
   }
