@@ -195,3 +195,18 @@ def test_on_a_gpu_that_is_played(program: str, arch: str, tmp_path: Path) -> Non
     assert any(e.kind == "lowered" for e in ours.ledger)
     (here,), (played,) = ours(**inputs).values(), pl.compile(path, target=f"cuda-emulated:{arch}")(**inputs).values()
     assert nets.relative(played, here) < 1e-2
+
+
+def test_commands_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They draw pictures, measure ranges and errors within the budgets, and write results."""
+    from pipelink_ir.cli.main import main
+    commands = [c.split() for c in re.findall(r"^    (\S.*)$", (nets.FOLDER.parent / "README.md").read_text(encoding="utf-8"), re.MULTILINE)]
+    assert [c[:2] for c in commands] == [["python", "examples/precision/data.py"], ["pipelinkc", "calibrate"], ["pipelinkc", "run"]]
+    shutil.copytree(nets.FOLDER, tmp_path / "examples" / "precision")
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        monkeypatch.setattr(sys, "argv", command[1:])
+        assert (data.main() if command[0] == "python" else main(command[1:])) == 0
+    with np.load("out/clean.npz") as clean, np.load("out/pictures.npz") as pictures:
+        assert clean["clean"].shape == pictures["noisy"].shape
