@@ -12,9 +12,10 @@ import pytest
 
 from pipelink_ir.grammar.printer import print_operator
 from pipelink_ir.ir.nodes import Name, Operator
-from pipelink_ir.passes.precision.codes import Codes
+from pipelink_ir.passes.precision.codes import Codes, dequantiser
 from pipelink_ir.passes.precision.quantised import quantised
 from pipelink_ir.passes.precision.sums import summer
+from pipelink_ir.runtime.compile import compile as compile_program
 from tests.emulated import EMULATED, NEEDS_COMPILER
 from tests.unit.precision.coding import arguments, called, conditions, in_memory, operator
 
@@ -439,3 +440,32 @@ def test_one_scale_for_a_depthwise_convolution_collapses() -> None:
     assert errors["tensor"].max() > 50 * errors["channel"].max()
     # The channels that collapse come out as nothing but zeros.
     assert errors["tensor"][3:5] == pytest.approx([1, 1])
+
+
+# ------------------------------------------------------------------------------------------------- sizes that bytes do not say
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("terms", [6, 7])
+def test_sums_and_values_of_four_bits_whose_number_is_open(target: str, terms: int) -> None:
+    """It is an attribute, which the pipeline gives as one of its own sizes."""
+    codes = Codes("i4", "block", axis=0, size=4, param=True)
+    op = operator(PLAIN)
+    total, back = summer(op, "w", codes, "w.sum"), dequantiser(op.operands[1].type, codes, "w.real")
+    assert total is not None
+    assert [a.name for a in total.attributes] == [a.name for a in back.attributes] == ["D0"]
+    text = f"""{print_operator(total)}
+{print_operator(back)}
+pipeline @main(%x: tensor<KxNxf16>, %q: tensor<((K + 1) floordiv 2)xNxu8>, %scale: tensor<(K ceildiv 4)xNxf32>) -> (%s: tensor<(K ceildiv 4)xNxi32>, %y: tensor<KxNxf16>) {{
+  %s = @w.sum(%q) {{D0 = K}}
+  %r = @w.real(%q, %scale) {{D0 = K}}
+  %y = @add(%r, %x)
+}}
+op @add(%a: tensor<HxWxf16>, %b: tensor<HxWxf16>) -> (%c: tensor<HxWxf16>) {{ compute {{ %c[h, w] = %a[h, w] + %b[h, w] }} }}
+"""
+    q = RNG.integers(-7, 8, (terms, 3))
+    scale = np.full((2, 3), 0.5, np.float32)
+    given = {"x": np.zeros((terms, 3), np.float16), "q": in_memory(q, codes), "scale": scale}
+    out = compile_program(text, target).executable(given)
+    np.testing.assert_array_equal(out["s"], [q[:4].sum(0), q[4:].sum(0)])
+    np.testing.assert_array_equal(out["y"], q / 2)
