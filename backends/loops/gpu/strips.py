@@ -41,11 +41,13 @@ from pipelink_ir.passes.scheduling.tensor_cores import plain_read
 WARPS = 8
 """At most: those that share the rows of a strip each have some of the columns."""
 TURNS = 8
+"""Strips of a warp, one after the other, at most …"""
+BLOCKS = 512
+"""… and fewer where there would be fewer blocks than so many."""
 FIT = 0
 """Blocks that a multiprocessor should hold; 0 leaves that to the compiler."""
 KEPT = 16
 """Words of lines beside which a lane has registers for what depends on columns."""
-"""Strips of a warp, one after the other."""
 
 
 def strips_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Strips, chosen: Mapping[str, int] | None = None) -> tuple[Lowering, int]:
@@ -81,10 +83,13 @@ class _Strips(Tiled):
     def write(self) -> None:
         """Writes the kernel."""
         e = self.e
-        rows = 16 * self.way.parts * self.beside * TURNS
-        with e.loop("turn", i64(0), self._tiles(self.down, rows), kind="block") as p:
+        rows = 16 * self.way.parts * self.beside
+        self.turns = e.op("max", e.op("min", e.op("floordiv", self.down.total, i64(rows * BLOCKS)), i64(TURNS)), i64(1))
+        each = e.op("*", self.turns, i64(rows))
+        blocks = e.op("floordiv", e.op("+", self.down.total, e.op("-", each, i64(1))), each)
+        with e.loop("turn", i64(0), blocks, kind="block") as p:
             self.fixed = dict(self.merged)
-            self._readable(lambda: self._turn(e.op("*", p, i64(rows))))
+            self._readable(lambda: self._turn(e.op("*", p, each)))
 
     def _turn(self, first: Atom) -> None:
         e, strip = self.e, self.strip
@@ -105,7 +110,7 @@ class _Strips(Tiled):
             columns = e.op("*", block, i64(strip.columns))
             self._by_column(columns)
             at = e.op("*", block, i64(strip.columns * strip.steps * 32 // strip.right.bytes))
-            with e.loop("strip", i64(0), i64(TURNS), nonempty=True) as s:
+            with e.loop("strip", i64(0), self.turns, nonempty=True) as s:
                 row = e.op("+", mine, e.op("*", s, i64(each * self.beside)))
                 e.raw(form.StripMultiply(self.sums, self.words, self.weights, at, strip))
                 self._lines(e.op("+", row, i64(each * self.beside)))

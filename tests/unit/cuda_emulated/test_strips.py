@@ -153,3 +153,15 @@ def test_rows_put_together_of_elements(c: int, dtype: str, mode: str) -> None:
     wide = np.pad(x.astype(np.float64), around, mode={"constant(0)": "constant", "reflect": "symmetric", "replicate": "edge"}[mode])  # type: ignore[call-overload]
     want = sum(wide[:, i:i + 5, j:j + 9] @ w[i, j].astype(np.float64) for i in range(3) for j in range(3))
     np.testing.assert_allclose(run(text, x=x, w=w), want, rtol=0 if dtype == "i8" else 1e-5, atol=0 if dtype == "i8" else 1e-4)
+
+
+@NEEDS_COMPILER
+def test_strips_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many rows each warp takes several strips."""
+    from pipelink_ir.backends.loops.gpu import strips
+    monkeypatch.setattr(strips, "BLOCKS", 1)
+    w, s, b = arrays(32, 16)
+    x = RNG.integers(-128, 128, (1, 3, 431, 32)).astype(np.int8)
+    want = made(x.reshape(-1, 32).astype(np.int64) @ w.astype(np.int64), s, b, True).reshape(1, 3, 431, 16)
+    got = run(pointwise(32, 16, False, "i8"), x=x, w=w, b=b, s=s)
+    assert (got == want).mean() > 0.998
