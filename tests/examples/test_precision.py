@@ -210,3 +210,16 @@ def test_commands_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert (data.main() if command[0] == "python" else main(command[1:])) == 0
     with np.load("out/clean.npz") as clean, np.load("out/pictures.npz") as pictures:
         assert clean["clean"].shape == pictures["noisy"].shape
+
+
+@pytest.mark.parametrize(("program", "arch"), [("denoiser", "sm_80"), ("inspection", "sm_75"), ("inspection", "sm_90"), ("transformer", "sm_87")])
+def test_kernels_compile(program: str, arch: str, tmp_path: Path) -> None:
+    """What policies leave is compiled for the device by NVRTC."""
+    from pipelink_ir.backends.cuda.nvrtc import available
+    from pipelink_ir.cli.main import main
+    if not available():
+        pytest.skip("needs NVRTC: the extra cuda13")
+    assert main([str(nets.FOLDER / f"{program}.plir"), "--target", arch, "--emit", "ptx", "-o", str(tmp_path / "out.ptx")]) == 0
+    text = (tmp_path / "out.ptx").read_text(encoding="utf-8")
+    assert f".target {arch}" in text
+    assert ".s8" in text or "dp4a" in text
