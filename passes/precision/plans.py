@@ -15,6 +15,7 @@ from pipelink_ir.passes.precision.calibrated import EdgeRange, scale_of
 from pipelink_ir.passes.precision.codes import Codes
 from pipelink_ir.passes.precision.edges import stem
 from pipelink_ir.passes.precision.floats import admitted, is_float, varying
+from pipelink_ir.passes.precision.packs import Packs, opened, packs_of, together
 from pipelink_ir.passes.precision.policy import CODES, Policy
 from pipelink_ir.passes.precision.products import block_axis, channel_axis, contracted, factors, memory_order, uses_of
 from pipelink_ir.passes.precision.selecting import selects
@@ -66,6 +67,9 @@ def plan(op: Operator, policy: Policy, weights: Set[str], ranges: Mapping[str, E
     if op.kernel is not None and (op.compute is None or policy.weights is not None or dtype in CODES):
         # Its text reads what its signature says, and nobody can write it anew.
         return Plan(policy, refused=f"declined: '@{stem(op.name)}' is a kernel of its own" if dtype is not None or policy.weights is not None else None)
+    packs = packs_of(op)
+    if packs:
+        return _packed(op, packs, policy, weights, ranges, calibrated, ready)
     plain = dtype is not None and is_float(dtype) and (policy.scheme == "plain" or not dtype.startswith("f8"))
     out = _float(op, policy, dtype) if plain and dtype is not None else Plan(policy)
     if dtype is not None and not plain:
@@ -77,6 +81,27 @@ def plan(op: Operator, policy: Policy, weights: Set[str], ranges: Mapping[str, E
         same = plain and dtype is not None and any(o.type.dtype == dtype for o in op.operands)
         return replace(out, refused="" if same else _nothing(op, policy))
     return replace(out, refused=None) if out.codes else out
+
+
+def _packed(op: Operator, packs: Packs, policy: Policy, weights: Set[str], ranges: Mapping[str, EdgeRange | None], calibrated: bool,
+            ready: Mapping[str, Codes]) -> Plan:
+    """The plan of an operator with operands that were given as lists: the parts of one get the codes that it has as a whole, if these have a scale that is
+    known, and stay as they are otherwise."""
+    more = {name: together([ranges.get(p) for p in parts]) for name, parts in packs.items() if not weights & set(parts)}
+    mixed = frozenset(name for name, parts in packs.items() if weights & set(parts))
+    whole = plan(opened(op, packs), policy, weights | mixed, {**ranges, **more}, calibrated, ready)
+    codes = {o: c for o, c in whole.codes.items() if o not in packs}
+    found = {o: r for o, r in whole.ranges.items() if o not in packs}
+    missing = [m for m in whole.missing if m not in packs]
+    for name, parts in packs.items():
+        c = whole.codes.get(name)
+        if c is not None and name not in mixed and not isinstance(c.scale, str) and c.axis is None:
+            codes |= dict.fromkeys(parts, c)
+            found |= dict.fromkeys(parts, whole.ranges.get(name, CALIBRATED))
+        if name in whole.missing:
+            missing += [p for p in parts if ranges.get(p) is None]
+    names = tuple(n for name in whole.names for n in packs.get(name, (name,)))
+    return replace(whole, codes=codes, ranges=found, missing=tuple(missing), names=names, weights=whole.weights & codes.keys())
 
 
 def _nothing(op: Operator, policy: Policy) -> str:

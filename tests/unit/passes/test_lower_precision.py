@@ -308,3 +308,34 @@ def test_weights_alone_in_f16() -> None:
     found = compiled(ONE, "weights = f16", "cpu")(**some(a, "xwb")).y
     np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
     assert not np.allclose(found, a["x"] @ a["w"] + a["b"], rtol=1e-5, atol=1e-5)
+
+
+LISTED = """op @conv(%x: tensor<NxHxCxf16>, %k: tensor<CxOxf16>) -> (%y: tensor<NxHxOxf32>) {
+  memory { border = constant(0.5) }
+  downgrade sm_90 { CLAUSE, budget = 2e-1 }
+  compute { %y[n, h, o] = sum[c < C, d < 3](%x[n, h + d - 1, c] * %k[c, o]) }
+}
+pipeline @p(%a: tensor<NxHxPxf16>, %b: tensor<NxHxQxf16>, param %k: tensor<(P + Q)x5xf16>) -> (%y: tensor<NxHx5xf32>) {
+  %y = @conv([%a, %b] along C, %k)
+}
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_parts_of_a_list_have_one_scale(target: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.calibration.yaml"
+    path.write_text("calibration: 1\npipeline: p\nmethod: minmax\nsamples: 1\nedges:\n  a: {min: -4.0, max: 3.0, low: -4.0, high: 3.0}\n"
+                    "  b: {min: -1.0, max: 2.0, low: -1.0, high: 2.0}\n")
+    rng = np.random.default_rng(0)
+    a, b, k = (rng.normal(size=s).astype(np.float16) for s in ((2, 5, 6), (2, 5, 3), (9, 5)))
+    c = compiled(LISTED, "dtype = i8", target, f",calibration=\"{path}\"")
+    sx, sk = F32(4 / 127), scale_of(k.astype(F32), axis=0)
+    x = np.pad(np.concatenate([codes(a.astype(F32), sx), codes(b.astype(F32), sx)], 2), ((0, 0), (1, 1), (0, 0)),
+               constant_values=int(np.round(F32(0.5) / sx)))
+    want = sum(x[:, d:d + 5] @ codes(k.astype(F32), sk) for d in range(3)) * (np.float64(sx) * sk)
+    np.testing.assert_allclose(c(a=a, b=b, k=k).y, want, rtol=2e-6, atol=1e-5)
+    dynamic = compiled(LISTED, "dtype = i8, ranges = dynamic", target)
+    assert {o.type.dtype for op in dynamic.module.operators if op.name.startswith("conv") for o in op.operands} >= {"f16", "i8"}
+    missing = tmp_path / "q.calibration.yaml"
+    missing.write_text(path.read_text().partition("  b:")[0])
+    assert "has no range of '%b'" in failed(LISTED, "dtype = i8", f",calibration=\"{missing}\"")
