@@ -128,17 +128,44 @@ def _floats(op: Operator) -> frozenset[str]:
     return frozenset(({o.name for o in op.operands} | defined) - ints)
 
 
+def joined(op: Operator) -> dict[str, tuple[str, ...]]:
+    """Locals that are nothing but operands, piece by piece, as a list of operands is: their names, and of which operands each is made."""
+    found: dict[str, list[str]] = {}
+    other = {r.name for r in op.results}
+    operands = {o.name for o in op.operands}
+    for d in op.compute.body if op.compute is not None else ():
+        if isinstance(d, Define):
+            value = bare(d.value)
+            if isinstance(value, Read) and value.tensor in operands:
+                found.setdefault(d.tensor, []).append(value.tensor)
+            else:
+                other.add(d.tensor)
+    return {name: tuple(parts) for name, parts in found.items() if name not in other}
+
+
+def bare(e: Expr) -> Expr:
+    """An expression without conversions to wider floats around it."""
+    while isinstance(e, Cast) and e.to in WIDE and not e.saturate:
+        e = e.arg
+    return e
+
+
+def carried(op: Operator, operand: str) -> tuple[str, ...]:
+    """An operand, and the locals that it is a piece of."""
+    return (operand, *(name for name, parts in joined(op).items() if operand in parts))
+
+
 # ------------------------------------------------------------------------------------------------------------------------ answers
 
 
 def contracted(op: Operator, operand: str) -> bool:
     """Whether an operand is a factor of a sum of products with other data: what codes are worth most for."""
-    return any(u.with_data for u in uses_of(op, operand))
+    return any(u.with_data for name in carried(op, operand) for u in uses_of(op, name))
 
 
 def reduced(op: Operator, operand: str) -> tuple[Expr, ...]:
     """The extents that a sum of products with an operand runs over, of the longest such sum."""
-    found = [tuple(extent(r) for r in ranges_of(u.reduce)) for u in uses_of(op, operand)]
+    found = [tuple(extent(r) for r in ranges_of(u.reduce)) for name in carried(op, operand) for u in uses_of(op, name)]
     return max(found, key=len, default=())
 
 

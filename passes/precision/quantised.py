@@ -57,6 +57,7 @@ class _Rewriter(Contractions):
         self.types = {o.name: o.type for o in op.operands}
         self.taken = names_of(op) | {t.tensor for t in op.compute.body if isinstance(t, Define)} | {o.name for o in (*op.operands, *op.results)}
         self._check()
+        self.join()
         self.governed = contracts.empty(op) is not None
         attributes = {a.name for a in op.attributes if a.type == "dim"}
         self.dims = frozenset({n for o in op.operands for d in o.type.dims for n in names_in(d)} | attributes)
@@ -65,7 +66,7 @@ class _Rewriter(Contractions):
                 self.body.append(replace(item, value=self.value(item.value, ())))
             else:
                 around = tuple(a.index for a in item.axes if isinstance(a, Axis))
-                self.body.append(replace(item, value=self.value(item.value, around)))
+                self.body.append(replace(item, value=self.piece(item, around)))
         self._bound()
         params = [replace(p, type=code_type(p.type, self.codes[p.name])) if isinstance(p, Operand) and p.name in self.codes else p for p in op.params]
         sections = sections_on_codes(op, self.codes, {n: f"{n}.code" for n in self.unpacked})

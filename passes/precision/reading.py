@@ -8,7 +8,7 @@ from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Apply, Cast, Define, Expr, IntLit, Let, Operator, Read, Reduce, TensorType
 from pipelink_ir.ir.walk import reads_in, rebuild
 from pipelink_ir.passes.precision.codes import Codes, built, literal, ordered, scale_index, unpacked
-from pipelink_ir.passes.precision.products import SUMS, WIDE, is_zero, ranges_of
+from pipelink_ir.passes.precision.products import SUMS, WIDE, bare, is_zero, joined, ranges_of
 from pipelink_ir.passes.precision.sections import read_outside
 
 
@@ -40,6 +40,8 @@ class Reader:
     types: dict[str, TensorType] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     body: list[Let | Define] = field(default_factory=list)
+    carriers: frozenset[str] = frozenset()
+    """Locals that hold codes: they are made of coded operands alone, piece by piece, and stand among `codes` and `types` like them."""
     unpacked: set[str] = field(default_factory=set)
     """Operands of i4 that have a local with one code a place."""
 
@@ -48,6 +50,26 @@ class Reader:
         raise NotImplementedError
 
     # ---------------------------------------------------------------------------------------------------------------- expressions
+
+    def join(self) -> None:
+        """Locals that are made of coded operands alone hold codes, if all have the same numbers for scale and zero point."""
+        for name, parts in joined(self.op).items():
+            first = self.codes.get(parts[0])
+            if first is None or isinstance(first.scale, str) or isinstance(first.zero, str) or first.dtype == "i4":
+                continue
+            same = replace(first, order=(), axis=None, size=None, packed=None, param=False)
+            if all(p in self.codes and _facts(self.codes[p]) == _facts(first) and self.types[p].dtype == self.types[parts[0]].dtype for p in parts):
+                self.carriers |= {name}
+                self.codes[name] = same
+                self.types[name] = self.types[parts[0]]
+
+    def piece(self, d: Define, around: tuple[str, ...]) -> Expr:
+        """What a definition becomes."""
+        if d.tensor not in self.carriers:
+            return self.value(d.value, around)
+        read = bare(d.value)
+        assert isinstance(read, Read)
+        return self.coded_read(read, around).code
 
     def value(self, e: Expr, around: tuple[str, ...]) -> Expr:
         """An expression with the values of coded operands."""
@@ -137,6 +159,10 @@ class Reader:
 
 
 # ------------------------------------------------------------------------------------------------------------------------ integers
+
+
+def _facts(c: Codes) -> tuple[object, ...]:
+    return c.dtype, c.scale, c.zero
 
 
 def half_of_byte(e: Read, indices: Sequence[Expr], c: Codes) -> Expr:

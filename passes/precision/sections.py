@@ -32,7 +32,7 @@ def sections_on_codes(op: Operator, codes: Mapping[str, Codes], locals: Mapping[
         if entries:
             out.append(replace(s, entries=tuple(entries)))
     borders = [Scoped(locals.get(o.name, o.name), (b,)) for o in op.operands if (b := _border(op, o.name, codes.get(o.name), bool(results))) is not None]
-    borders += [b for o in op.operands if o.name in codes and (b := _border_of_scales(op, o, codes[o.name])) is not None]
+    borders += [c for o in op.operands if o.name in codes and (c := _border_of_scales(op, o, codes[o.name])) is not None]
     if not borders:
         return tuple(out)
     at = next((k for k, s in enumerate(out) if s.name == "memory"), None)
@@ -62,6 +62,8 @@ def _entries(op: Operator, section: str, entry: Setting | Scoped, codes: Mapping
         return []
     settings = tuple(s for s in entry.settings if not (section == "memory" and (
         (s.key == "border" and entry.tensor in operands) or (s.key == "inplace" and isinstance(s.value, Read) and s.value.tensor in codes))))
+    if section == "memory" and entry.tensor in codes and entry.tensor not in operands:
+        settings = tuple(_on_codes(s, codes[entry.tensor], False) if s.key == "border" else s for s in settings)
     return [replace(entry, settings=settings)] if settings else []
 
 
@@ -79,11 +81,16 @@ def _border(op: Operator, operand: str, codes: Codes | None, choosing: bool) -> 
         return found.setting
     if not read_outside(op, operand):
         return None
-    value = found.setting.value
+    return _on_codes(found.setting, codes, choosing)
+
+
+def _on_codes(border: Setting, codes: Codes, choosing: bool) -> Setting:
+    """A border of values as one of their codes."""
+    value = border.value
     if isinstance(value, Items):
         items = [_coded(v, codes, choosing) for v in value.items]
-        return replace(found.setting, value=replace(value, items=tuple(ordered(items, codes) if codes.dtype != "i4" else items)))
-    return replace(found.setting, value=_coded(value, codes, choosing))
+        return replace(border, value=replace(value, items=tuple(ordered(items, codes) if codes.dtype != "i4" else items)))
+    return replace(border, value=_coded(value, codes, choosing))
 
 
 def read_outside(op: Operator, operand: str) -> bool:

@@ -42,3 +42,13 @@ def test_what_a_body_says(name: str, operand: str, is_factor: bool, axis: int | 
     assert block_axis(found, operand) == block
     assert memory_order(found, operand) == order
     assert " ".join(map(print_expr, reduced(found, operand))) == extents
+
+
+def test_a_list_of_operands_is_a_factor() -> None:
+    found = operator("""op @f(%x.0: tensor<MxCxf16>, %x.1: tensor<MxDxf16>, %w: tensor<(C + D)xNxf16>) -> (%y: tensor<MxNxf16>) { compute {
+      %x[i, c in 0..C] = %x.0[i, c]
+      %x[i, c in C..C + D] = %x.1[i, c - C]
+      %y[i, j] = sum[c < C + D](%x[i, c] * %w[c, j])
+    } }""")
+    assert [contracted(found, o) for o in ("x.0", "x.1", "w")] == [True, True, True]
+    assert [print_expr(e) for e in reduced(found, "x.1")] == ["C + D"]

@@ -255,7 +255,31 @@ def borders() -> Iterator[Case]:
                        {"x": x, "w": normal(3)}, meaning, digits=1e-6 if what == "differences" else 1e-3)
 
 
-CASES = {c.name: c for c in (*convolutions(), *products(), *others(), *borders())}
+JOINED = """op @f(%x.0: tensor<NxHxCxf16>, %x.1: tensor<NxHxDxf16>, %k: tensor<(C + D)xOxf16>) -> (%y: tensor<NxHxOxf32>) {
+  memory { %x { border = constant(0) } }
+  compute {
+    %x[n, h, c in 0..C]     = %x.0[n, h, c]
+    %x[n, h, c in C..C + D] = %x.1[n, h, c - C]
+    %y[n, h, o]             = sum[t < 3, c < C + D](%x[n, h + t - 1, c] * %k[c, o]) + %x[n, h, 0]
+  }
+}"""
+"""A convolution of a list of operands."""
+
+
+def lists() -> Iterator[Case]:
+    arrays = {"x.0": normal(2, 5, 3), "x.1": normal(2, 5, 2), "k": normal(5, 4)}
+
+    def meaning(k: Array, **parts: Array) -> Array:
+        x = np.concatenate([parts["x.0"], parts["x.1"]], -1)
+        p = np.pad(x, ((0, 0), (1, 1), (0, 0)))
+        return np.asarray(sum(p[:, t:t + 5] @ k for t in range(3)) + x[:, :, :1])
+    for kind in ("i8", "u8", "f8"):
+        yield Case(f"a list {kind}", JOINED, {"x.0": KINDS[kind], "x.1": KINDS[kind], "k": weights()}, arrays, meaning)
+        yield Case(f"a list of two scales {kind}", JOINED, {"x.0": KINDS[kind], "x.1": Codes("i8", .07), "k": weights()}, arrays, meaning)
+        yield Case(f"a list half of codes {kind}", JOINED, {"x.0": KINDS[kind], "k": weights()}, arrays, meaning)
+
+
+CASES = {c.name: c for c in (*convolutions(), *products(), *others(), *borders(), *lists())}
 EMULATED_TOO = ["depthwise u8 border = constant(0)", "convolution, channels first u8 border = constant(0)", "convolution i4 blocks of 3 of f16", "convolution i4 blocks of 3 of f32", "linear u8 i4 blocks of f16", "linear u8 i4 blocks of f32", "linear i8 i4 channels of f16",
                 "linear i8 channels, columns first of f16", "linear f8 f8 of f16", "linear found channels of f16", "weights only i4 blocks", "weights only channels", "attention u8",
                 "global mean u8", "recurrence i8", "zeros around by hand u8", "ragged i8", "gathered found"]
@@ -310,6 +334,12 @@ def test_codes_of_four_bits_are_taken_apart_where_they_are_read() -> None:
     assert ("sum[d < D](%x[i, d] * f16(f32((select(d mod 2 == 0, %w[j, d floordiv 2], %w[j, d floordiv 2] floordiv 16) + 8) mod 16 - 8) * "
             "%w.scale[d floordiv 32, j]))") in body(out)
     assert [o.type.dtype for o in out.operands] == ["f16", "u8", "f32"]
+
+
+def test_a_list_of_operands_is_joined_as_codes() -> None:
+    text = body(made(JOINED, **{"x.0": AFFINE, "x.1": AFFINE, "k": weights()}))
+    assert "%x[n, h, c in 0..C] = %x.0[n, h, c]" in text
+    assert "%acc[n, h, o] = sum[t < 3, c < C + D](%x[n, h + t - 1, c] * %k[c, o])" in text
 
 
 def test_sums_of_blocks() -> None:
