@@ -192,8 +192,8 @@ class Line:
         dtypes = tuple(sorted((name, self.types[made].dtype) for name, made in changed.items()))
 
         def build(name: str) -> Operator:
-            params = tuple(replace(p, type=replace(p.type, dtype=self.types[changed[p.name]].dtype)) if p.name in changed else p for p in op.params
-                           if isinstance(p, Operand) or p.name not in changed)
+            params = tuple(replace(p, type=replace(p.type, dtype=self.types[changed[p.name]].dtype)) if isinstance(p, Operand) and p.name in changed else p
+                           for p in op.params)
             return replace(op, name=name, params=params, gradient=None)
         new = self.operators.get(("reads", op.name, dtypes), named(op.name, f"reads_{dtypes[0][1]}"), build)
         assert isinstance(new, Operator)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pipelink_ir.ir.diagnostics import ProgramError
-from pipelink_ir.ir.nodes import Axis, Compute, Define, Expr, IntLit, Operand, Operator, Position, Read, Scoped, Section, TensorType
+from pipelink_ir.ir.nodes import Attribute, Axis, Compute, Define, Expr, IntLit, Operand, Operator, Position, Read, Scoped, Section, TensorType
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.precision.calibrated import EdgeRange
 from pipelink_ir.passes.precision.codes import Codes, code_type
@@ -80,7 +80,7 @@ def closed(made: Operator, op: Operator, packs: Packs, codes: Mapping[str, Codes
     if not packs or op.compute is None or made.compute is None:
         return made
     types = {o.name: o.type for o in op.operands}
-    params = []
+    params: list[Operand | Attribute] = []
     for p in made.params:
         if p.name in packs:
             params += [Operand(part, code_type(types[part], codes[part])) for part in packs[p.name]]
