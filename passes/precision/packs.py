@@ -58,7 +58,7 @@ def opened(op: Operator, packs: Packs) -> Operator:
     if not packs or op.compute is None:
         return op
     parts = {p: name for name, of in packs.items() for p in of}
-    params = []
+    params: list[Operand | Attribute] = []
     for p in op.params:
         if p.name not in parts:
             params.append(p)
