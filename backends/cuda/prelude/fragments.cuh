@@ -243,11 +243,11 @@ template <int BYTES, bool WIDE> PL_DEVICE void bytes_at(int* words, const u8* at
     const Many<int, BYTES / 4> all = many_at<BYTES / 4>(reinterpret_cast<const int*>(at));
     PL_UNROLL
     for (int k = 0; k < BYTES / 4; k++) words[k] = all.at[k];
-    return;
-  }
-  PL_UNROLL
-  for (int k = 0; k < BYTES / 4; k++) {
-    words[k] = int(u32(at[4 * k]) | u32(at[4 * k + 1]) << 8 | u32(at[4 * k + 2]) << 16 | u32(at[4 * k + 3]) << 24);
+  } else {
+    PL_UNROLL
+    for (int k = 0; k < BYTES / 4; k++) {
+      words[k] = int(u32(at[4 * k]) | u32(at[4 * k + 1]) << 8 | u32(at[4 * k + 2]) << 16 | u32(at[4 * k + 3]) << 24);
+    }
   }
 }
 // The part that a lane has of a line of BYTES, of which it knows the beginning: 16 of each 64, 8 of 32 that are left, 4 of 16 that are left.
