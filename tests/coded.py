@@ -65,7 +65,55 @@ def expected(given: Arrays, layout: str, zero: int, step: int = 1) -> NDArray[np
     acc = np.asarray(acc)[:, ::step, ::step][:, :h // step, :w // step]
     acc = acc - zero * given["ksum"] if zero else acc
     v = (acc.astype(np.float32) * given["s"] + given["b"].astype(np.float32)).astype(np.float16)
-    v = np.minimum(np.maximum(v, np.float16(0)), np.float16(6)).astype(np.float32)
-    q = np.round(v / np.float32(SCALE))
-    y = np.where(np.isnan(q), 0, np.clip(q, -128, 127)).astype(np.int8)
+    y = codes(np.minimum(np.maximum(v, np.float16(0)), np.float16(6)), SCALE)
     return y if nhwc else y.transpose(0, 3, 1, 2)
+
+
+def codes(x: NDArray[np.generic], scale: float, zero: int = 0) -> NDArray[np.int8]:
+    """Codes of numbers: a true division, ties to even, saturation, 0 for what is no number."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        q = np.round(x.astype(np.float32) / np.float32(scale)) + zero
+        return np.where(np.isnan(q), 0, np.clip(q, -128, 127)).astype(np.int8)
+
+
+def pooled(kind: str, size: int, border: int, layout: str) -> str:
+    """Pooling of codes by two in each direction: the largest, or the mean of what they stand for."""
+    y = "Nx(H floordiv 2)x(W floordiv 2)xC" if layout == "NHWC" else "NxCx(H floordiv 2)x(W floordiv 2)"
+    back = size // 2 if size % 2 else 0
+    at = f"2 * h + dy - {back}, 2 * w + dx - {back}"
+    read = f"%x[n, {at}, c]" if layout == "NHWC" else f"%x[n, c, {at}]"
+    place = "n, h, w, c" if layout == "NHWC" else "n, c, h, w"
+    value = f"i8(max[dy < {size}, dx < {size}]({read}))" if kind == "max" else f"mean[dy < {size}, dx < {size}](f32({read}) * 0.05)"
+    dims, dtype = ("NxHxWxC" if layout == "NHWC" else "NxCxHxW"), ("i8" if kind == "max" else "f32")
+    return f"""op @pool(%x: tensor<{dims}xi8, {layout}>) -> (%y: tensor<{y}x{dtype}, {layout}>) {{
+  memory {{ border = constant({border}) }}
+  compute {{ %y[{place}] = {value} }}
+}}
+pipeline @p(%x: tensor<{dims}xi8, {layout}>) -> (%y: tensor<{y}x{dtype}, {layout}>) {{ %y = @pool(%x) }}
+"""
+
+
+def pools(x: NDArray[np.int8], kind: str, size: int, border: int) -> tuple[NDArray[np.generic], float]:
+    """What NumPy makes of NHWC, and how far off a result may be."""
+    back = size // 2 if size % 2 else 0
+    padded = np.pad(x.astype(np.int32), ((0, 0), (back, 2), (back, 2), (0, 0)), constant_values=border)
+    h, w = x.shape[1] // 2, x.shape[2] // 2
+    taps = np.stack([padded[:, dy:dy + 2 * h:2, dx:dx + 2 * w:2] for dy in range(size) for dx in range(size)])
+    return (taps.max(0), 0) if kind == "max" else ((taps.astype(np.float64) * np.float32(0.05)).mean(0), 1e-5)
+
+
+ADDED = f"""op @add(%a: tensor<...xf16>, %b: tensor<...xf16>) -> (%y: tensor<...xf16>) {{ compute {{ %y[...] = %a[...] + %b[...] }} }}
+pipeline @p(%a: tensor<NxHxWxCxi8, NHWC>, %b: tensor<NxHxWxCxi8, NHWC>) -> (%y: tensor<NxHxWxCxi8, NHWC>) {{
+  %x = @std.dequantize(%a) {{scale = 0.05, U = f16}}
+  %z = @std.dequantize(%b) {{scale = 0.03, zero = 4, U = f16}}
+  %s = @add(%x, %z)
+  %y = @std.quantize(%s) {{scale = {SCALE}, zero = -7}}
+}}
+"""
+"""Two coded tensors, added as f16, and codes of the sum."""
+
+
+def added(a: NDArray[np.int8], b: NDArray[np.int8]) -> NDArray[np.int8]:
+    """What NumPy makes of it."""
+    x, z = ((v.astype(np.float32) - np.float32(zero)) * np.float32(s) for v, s, zero in ((a, 0.05, 0), (b, 0.03, 4)))
+    return codes((x.astype(np.float16).astype(np.float32) + z.astype(np.float16).astype(np.float32)).astype(np.float16), SCALE, -7)

@@ -125,8 +125,9 @@ def reads_of_rows(x: Expr, row: str) -> Iterator[Read]:
 
 
 def count_of(tensors: list[Tensor]) -> int:
-    """How many neighbours one access moves of the widest of them."""
-    return min(MOST, BYTES // max(t.dtype.bytes for t in tensors))
+    """How many neighbours one access moves of the widest of them; of bytes alone as many as it can."""
+    widest = max(t.dtype.bytes for t in tensors)
+    return min(MOST if widest > 1 else BYTES, BYTES // widest)
 
 
 def place_of(lo: Lowering, use: Use, names: Mapping[str, Atom]) -> tuple[Atom, ...]:

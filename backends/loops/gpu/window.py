@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import product
 
 from pipelink_ir.backends.loops import form
+from pipelink_ir.backends.loops.contents import blocks, makes
 from pipelink_ir.backends.loops.emit import TRUE, Affine, Atom, i64, key_of
 from pipelink_ir.backends.loops.gpu.dots import dotted
 from pipelink_ir.backends.loops.gpu.flat import Flat, unravel
@@ -95,6 +96,8 @@ class _Runs(Nest):
         run, runs, pairs, place = number
         first = e.op("*", row, i64(w.rows))
         begin = e.op("*", run, i64(w.many))
+        if len(self.plane) > 1 and self._moved(fixed, number, first, begin, beside):
+            return
         with e.frame("lazy") as whole:
             packer = Packer(self.lo, {self.across.n: w.many})
             with running(self.lo, None, self._inside(begin, first, beside), None):
@@ -121,6 +124,64 @@ class _Runs(Nest):
                 e.raw(s)
             return
         e.raw(form.If(fine, block, tuple(apart.stmts)))
+
+    def _moved(self, fixed: dict[int, Atom], number: tuple[Atom, Atom, Atom, Atom], first: Atom, begin: Atom, beside: Atom) -> bool:
+        """The same with runs that always are in the result: the last rows begin so early that all are there, and those that belong to the run before are not
+        stored. Whether it could be done."""
+        e, w, down = self.e, self.window, self.down
+        assert down is not None
+        _, runs, pairs, place = number
+        last = self._last(down, first, w.rows)
+        near = self._last(self.beside, beside, w.pair) if self.beside is not None else beside
+        own = [e.all_of([self._own(last, r, first), self._own(near, k, beside)])
+               for r in range(w.rows) for k in range(w.pair if self.beside is not None else 1)]
+        with e.frame("lazy") as whole:
+            packer = Packer(self.lo, {self.across.n: w.many})
+            with running(self.lo, None, self._inside(begin, last, near), None):
+                self._written_out(fixed, begin, last, near)
+            stmts = packer.packed(whole.stmts)
+            whole.stmts[:] = dotted(self.lo, stmts) if w.many > 1 else stmts
+        guarded = self._stored_once(whole.stmts, own)
+        if guarded is None:
+            return False
+        fits = [e.op(">=", down.n, i64(w.rows)), *([e.op(">=", self.beside.n, i64(w.pair))] if self.beside is not None else [])]
+        fine = e.all_of([*packer.conditions(), self._divides(self.across.n, w.many), *fits])
+        with e.frame("lazy") as apart:
+            rows = e.op("<=", e.op("+", first, i64(w.rows)), down.n) if w.rows > 1 else TRUE
+            self._dealt_in_planes(fixed, place, runs, pairs, first, rows)
+        if isinstance(fine, form.Const):
+            for one in guarded if fine.value else apart.stmts:
+                e.raw(one)
+        else:
+            e.raw(form.If(fine, tuple(guarded), tuple(apart.stmts)))
+        return True
+
+    def _last(self, axis: Axis, start: Atom, size: int) -> Atom:
+        """Where a run along an axis begins that ends inside."""
+        e, n = self.e, axis.n
+        if size == 1 or (isinstance(n, form.Const) and int(n.value) % size == 0):
+            return start
+        return e.op("min", start, e.op("-", n, i64(size)))
+
+    def _own(self, begins: Atom, by: int, start: Atom) -> Atom:
+        """Whether the place that is so far behind the beginning of a run is none of the run before."""
+        return TRUE if begins == start else self.e.op(">=", self.e.op("+", begins, i64(by)), start)
+
+    def _stored_once(self, stmts: list[form.Stmt], own: list[Atom]) -> list[form.Stmt] | None:
+        """The statements, with what they store under the conditions of its places, which follow each other; None where it is not plain to see what belongs to
+        which."""
+        def stores(s: form.Stmt) -> bool:
+            return any(n[0] == "%" and n[1:] in self.lo.written for n in makes(s)) or any(map(stores, (t for b in blocks(s) for t in b)))
+
+        found = [k for k, s in enumerate(stmts) if stores(s)]
+        if len(found) % len(own) or any(not isinstance(stmts[k], form.Store | form.Move) for k in found):
+            return None
+        out = list(stmts)
+        for n, k in enumerate(found):
+            cond = own[n * len(own) // len(found)]
+            if cond is not TRUE:
+                out[k] = form.If(cond, (stmts[k],))
+        return out
 
     def _divides(self, n: Atom, many: int) -> Atom:
         """Whether an axis is a whole number of runs."""

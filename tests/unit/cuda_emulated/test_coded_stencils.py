@@ -10,7 +10,7 @@ from pipelink_ir.backends.cuda.emit import emit_program
 from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.grammar import parse
 from pipelink_ir.passes.infer.operator import typed_operator
-from tests.coded import SCALE, depthwise, expected, inputs
+from tests.coded import ADDED, SCALE, added, codes, depthwise, expected, inputs, pooled, pools
 from tests.emulated import NEEDS_COMPILER
 
 pytestmark = NEEDS_COMPILER
@@ -74,36 +74,14 @@ def test_where_four_products_are_one() -> None:
     assert SCALE > 0
 
 
-def pooled(kind: str, size: int, border: int, layout: str) -> str:
-    y = "Nx(H floordiv 2)x(W floordiv 2)xC" if layout == "NHWC" else "NxCx(H floordiv 2)x(W floordiv 2)"
-    back = size // 2 if size % 2 else 0
-    at = f"2 * h + dy - {back}, 2 * w + dx - {back}"
-    read = f"%x[n, {at}, c]" if layout == "NHWC" else f"%x[n, c, {at}]"
-    place = "n, h, w, c" if layout == "NHWC" else "n, c, h, w"
-    value = f"i8(max[dy < {size}, dx < {size}]({read}))" if kind == "max" else f"mean[dy < {size}, dx < {size}](f32({read}) * 0.05)"
-    return f"""op @pool(%x: tensor<{'NxHxWxC' if layout == 'NHWC' else 'NxCxHxW'}xi8, {layout}>) -> (%y: tensor<{y}x{'i8' if kind == 'max' else 'f32'}, {layout}>) {{
-  memory {{ border = constant({border}) }}
-  compute {{ %y[{place}] = {value} }}
-}}
-pipeline @p(%x: tensor<{'NxHxWxC' if layout == 'NHWC' else 'NxCxHxW'}xi8, {layout}>) -> (%y: tensor<{y}x{'i8' if kind == 'max' else 'f32'}, {layout}>) {{ %y = @pool(%x) }}
-"""
-
-
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize(("kind", "size", "border"), [("max", 2, -128), ("max", 3, -128), ("mean", 2, 0), ("mean", 3, 5)])
 @pytest.mark.parametrize("shape", [(2, 8, 16, 8), (1, 6, 10, 3), (1, 18, 34, 16)], ids=str)
 def test_pooling(kind: str, size: int, border: int, layout: str, shape: tuple[int, int, int, int]) -> None:
     x = np.random.default_rng(3).integers(-128, 128, shape).astype(np.int8)
-    back = size // 2 if size % 2 else 0
-    padded = np.pad(x.astype(np.int32), ((0, 0), (back, 2), (back, 2), (0, 0)), constant_values=border)
-    h, w = shape[1] // 2, shape[2] // 2
-    taps = np.stack([padded[:, dy:dy + 2 * h:2, dx:dx + 2 * w:2] for dy in range(size) for dx in range(size)])
     got = run(pooled(kind, size, border, layout), x=x if layout == "NHWC" else x.transpose(0, 3, 1, 2).copy())["y"]
-    got = got if layout == "NHWC" else got.transpose(0, 2, 3, 1)
-    if kind == "max":
-        assert np.array_equal(got, taps.max(0))
-    else:
-        assert np.abs(got - (taps.astype(np.float64) * np.float32(0.05)).mean(0)).max() < 1e-5
+    want, error = pools(x, kind, size, border)
+    assert np.abs((got if layout == "NHWC" else got.transpose(0, 2, 3, 1)) - want).max() <= error
 
 
 def test_codes_of_every_number_of_16_bits() -> None:
@@ -111,20 +89,10 @@ def test_codes_of_every_number_of_16_bits() -> None:
     x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     for scale in (SCALE, 1 / 127, 0.1, 0.0078125, 3.7e-3, 1.0):
         got = run(f"pipeline @p(%x: tensor<Nxf16>) -> (%y: tensor<Nxi8>) {{ %y = @std.quantize(%x) {{scale = {scale!r}}} }}\n", x=x)["y"]
-        with np.errstate(invalid="ignore"):
-            q = np.round(x.astype(np.float32) / np.float32(scale))
-            assert np.array_equal(got, np.where(np.isnan(q), 0, np.clip(q, -128, 127)).astype(np.int8)), scale
+        assert np.array_equal(got, codes(x, scale)), scale
 
 
 def test_coded_tensors_are_added_and_coded() -> None:
     rng = np.random.default_rng(4)
     a, b = (rng.integers(-128, 128, (3, 5, 7, 16)).astype(np.int8) for _ in "ab")
-    text = f"""op @add(%a: tensor<...xf16>, %b: tensor<...xf16>) -> (%y: tensor<...xf16>) {{ compute {{ %y[...] = %a[...] + %b[...] }} }}
-    pipeline @p(%a: tensor<NxHxWxCxi8, NHWC>, %b: tensor<NxHxWxCxi8, NHWC>) -> (%y: tensor<NxHxWxCxi8, NHWC>) {{
-      %x = @std.dequantize(%a) {{scale = 0.05, U = f16}}  %z = @std.dequantize(%b) {{scale = 0.03, zero = 4, U = f16}}
-      %s = @add(%x, %z)  %y = @std.quantize(%s) {{scale = {SCALE}, zero = -7}}
-    }}"""
-    x, z = ((v.astype(np.float32) - np.float32(zero)) * np.float32(s) for v, s, zero in ((a, 0.05, 0), (b, 0.03, 4)))
-    s = (x.astype(np.float16).astype(np.float32) + z.astype(np.float16).astype(np.float32)).astype(np.float16).astype(np.float32)
-    want = np.clip(np.round(s / np.float32(SCALE)) - 7, -128, 127).astype(np.int8)
-    assert np.array_equal(run(text, a=a, b=b)["y"], want)
+    assert np.array_equal(run(ADDED, a=a, b=b)["y"], added(a, b))
