@@ -11,7 +11,6 @@ from pipelink_ir.ir.walk import names_in, substitute
 from pipelink_ir.passes.precision.codes import Codes, own_symbols, quantiser, scaler
 from pipelink_ir.passes.precision.edges import Line, args_of, joined, named, stem
 from pipelink_ir.passes.precision.floats import lowered, sharing_kept, taken_over, with_clause
-from pipelink_ir.passes.precision.packs import closed, opened, packs_of
 from pipelink_ir.passes.precision.plans import CALIBRATED, MEASURED, UNCALIBRATED, Plan
 from pipelink_ir.passes.precision.quantised import quantised
 from pipelink_ir.passes.precision.sums import summer
@@ -84,10 +83,7 @@ def put_in(line: Line, n: Node, plan: Plan, arch: str) -> tuple[tuple[Expr, ...]
 
     def build(name: str) -> Operator | str:
         base = lowered(op, plan.dtype, name, plan.names) if plan.dtype is not None else op
-        packs = {local: parts for local, parts in packs_of(base).items() if plan.codes.keys() >= set(parts)}
-        whole = {local: plan.codes[parts[0]] for local, parts in packs.items()}
-        made = quantised(opened(base, packs), {o: c for o, c in plan.codes.items() if not any(o in parts for parts in packs.values())} | whole, name)
-        made = made if isinstance(made, str) else closed(made, base, packs, plan.codes)
+        made = quantised(base, plan.codes, name)
         return made if isinstance(made, str) else with_clause(sharing_kept(replace(made, gradient=None)), policy)
     how = policy.dtype or policy.weights or ""
     new = operators.get(("codes", n.op, plan.dtype, plan.names, ordered), named(n.op, how), build)

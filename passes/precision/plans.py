@@ -15,9 +15,8 @@ from pipelink_ir.passes.precision.calibrated import EdgeRange, scale_of
 from pipelink_ir.passes.precision.codes import Codes
 from pipelink_ir.passes.precision.edges import stem
 from pipelink_ir.passes.precision.floats import admitted, is_float, varying
-from pipelink_ir.passes.precision.packs import Packs, opened, packs_of, together
 from pipelink_ir.passes.precision.policy import CODES, Policy
-from pipelink_ir.passes.precision.products import block_axis, channel_axis, contracted, factors, memory_order, uses_of
+from pipelink_ir.passes.precision.products import block_axis, carried, channel_axis, contracted, factors, joined, memory_order, uses_of
 from pipelink_ir.passes.precision.selecting import selects
 
 BLOCK = 32
@@ -67,41 +66,45 @@ def plan(op: Operator, policy: Policy, weights: Set[str], ranges: Mapping[str, E
     if op.kernel is not None and (op.compute is None or policy.weights is not None or dtype in CODES):
         # Its text reads what its signature says, and nobody can write it anew.
         return Plan(policy, refused=f"declined: '@{stem(op.name)}' is a kernel of its own" if dtype is not None or policy.weights is not None else None)
-    packs = packs_of(op)
-    if packs:
-        return _packed(op, packs, policy, weights, ranges, calibrated, ready)
     plain = dtype is not None and is_float(dtype) and (policy.scheme == "plain" or not dtype.startswith("f8"))
     out = _float(op, policy, dtype) if plain and dtype is not None else Plan(policy)
     if dtype is not None and not plain:
-        out = _activations(op, policy, dtype, weights, ranges, calibrated, ready, out)
+        out = _activations(op, policy, dtype, weights, _together(op, ranges), calibrated, ready, out)
     kind = policy.weights if policy.weights is not None else dtype if not plain else None
     if kind is not None:
         out = _weights(op, policy, kind, weights, out)
+    out = _same_for_parts(op, out, ranges)
     if out.refused is None and not out.lowers and (dtype is not None or policy.weights is not None):
         same = plain and dtype is not None and any(o.type.dtype == dtype for o in op.operands)
         return replace(out, refused="" if same else _nothing(op, policy))
     return replace(out, refused=None) if out.codes else out
 
 
-def _packed(op: Operator, packs: Packs, policy: Policy, weights: Set[str], ranges: Mapping[str, EdgeRange | None], calibrated: bool,
-            ready: Mapping[str, Codes]) -> Plan:
-    """The plan of an operator with operands that were given as lists: the parts of one get the codes that it has as a whole, if these have a scale that is
-    known, and stay as they are otherwise."""
-    more = {name: together([ranges.get(p) for p in parts]) for name, parts in packs.items() if not weights & set(parts)}
-    mixed = frozenset(name for name, parts in packs.items() if weights & set(parts))
-    whole = plan(opened(op, packs), policy, weights | mixed, {**ranges, **more}, calibrated, ready)
-    codes = {o: c for o, c in whole.codes.items() if o not in packs}
-    found = {o: r for o, r in whole.ranges.items() if o not in packs}
-    missing = [m for m in whole.missing if m not in packs]
-    for name, parts in packs.items():
-        c = whole.codes.get(name)
-        if c is not None and name not in mixed and not isinstance(c.scale, str) and c.axis is None:
-            codes |= dict.fromkeys(parts, c)
-            found |= dict.fromkeys(parts, whole.ranges.get(name, CALIBRATED))
-        if name in whole.missing:
-            missing += [p for p in parts if ranges.get(p) is None]
-    names = tuple(n for name in whole.names for n in packs.get(name, (name,)))
-    return replace(whole, codes=codes, ranges=found, missing=tuple(missing), names=names, weights=whole.weights & codes.keys())
+def _same_for_parts(op: Operator, whole: Plan, seen: Mapping[str, EdgeRange | None]) -> Plan:
+    """The plan of an operator with operands that were given as lists: the parts of one have the same codes with a scale that is known, or stay as they are.
+    Weights may be codes in any case: they are made values of where they are put together."""
+    codes, missing = dict(whole.codes), whole.missing
+    for parts in joined(op).values():
+        found = {codes.get(p) for p in parts}
+        c = next(iter(found))
+        if found != {None} and (len(found) > 1 or c is None or isinstance(c.scale, str)):
+            codes = {o: c for o, c in codes.items() if o not in parts or o in whole.weights or any(u.with_data for u in uses_of(op, o))}
+        missing = tuple(m for m in missing if m not in parts or seen.get(m) is None)
+    ranges = {o: r for o, r in whole.ranges.items() if o in codes}
+    return whole if codes == whole.codes and missing == whole.missing else replace(whole, codes=codes, ranges=ranges, weights=whole.weights & codes.keys(),
+                                                                                   missing=missing)
+
+
+def _together(op: Operator, ranges: Mapping[str, EdgeRange | None]) -> dict[str, EdgeRange | None]:
+    """The ranges of operands, where parts of a list have that of all of them; None if that of one is not known."""
+    out = dict(ranges)
+    for parts in joined(op).values():
+        known = [s for p in parts if (s := ranges.get(p)) is not None]
+        whole = None
+        if len(known) == len(parts):
+            whole = EdgeRange(min(s.min for s in known), max(s.max for s in known), min(s.low for s in known), max(s.high for s in known))
+        out |= dict.fromkeys(parts, whole)
+    return out
 
 
 def _nothing(op: Operator, policy: Policy) -> str:
@@ -162,7 +165,9 @@ def _activations(op: Operator, policy: Policy, dtype: str, weights: Set[str], ra
 def _meets(op: Operator, o: Operand, coded: Set[str]) -> bool:
     """Whether an operand is multiplied with another one that may be codes: where the other factor is a real value (as in attention the probabilities are), the
     sum is one of real values too, and codes of what comes anew at each call would only lose digits."""
-    return any(r.tensor in coded for u in uses_of(op, o.name) for f in factors(u.reduce.body)[0] for r in reads_in(f.value) if r is not u.read)
+    tensors = {name for x in coded for name in carried(op, x)}
+    uses = (u for name in carried(op, o.name) for u in uses_of(op, name))
+    return any(r.tensor in tensors for u in uses for f in factors(u.reduce.body)[0] for r in reads_in(f.value) if r is not u.read)
 
 
 def _zero(dtype: str, policy: Policy) -> int | str:
