@@ -336,20 +336,33 @@ class Expressions:
                     break
         if not isinstance(value, Op) or value.fn != "round":
             return None
-        return f"pl::code_{x.to.name}<{zero}>({self._for_code(value.args[0], (1 << x.to.bits) + abs(zero))})", ATOM
+        return f"pl::code_{x.to.name}<{zero}>({self._for_code(value.args[0], x.to, zero)})", ATOM
 
-    def _for_code(self, x: Expr, most: int) -> str:
+    def _for_code(self, x: Expr, to: DType, zero: int) -> str:
         """A value of which a code is made: the digits of a quotient matter only where they decide which."""
         x = self._value(x)
         if not isinstance(x, Op) or x.dtype is not F32 or not (x.fn == "exact_div" or (x.fn == "/" and self.kernel.exact)):
             return self.text(x)
         dividend, divisor = x.args
+        if isinstance(divisor, Const) and divisor.value > 0:
+            dividend = self._unbounded(dividend, float(divisor.value), to, zero)
+        most = (1 << to.bits) + abs(zero)
         if isinstance(divisor, Const) and self._is_half(dividend) and (inverse := _code_inverse(float(divisor.value), most)) is not None:
             factor, rest = (Const(f, F32) for f in inverse)
             if rest.value == 0:
                 return self._infix(Op("*", (dividend, factor), F32))[0]
             return self._call("pl::times", (dividend, factor, rest))[0]
-        return self._call("pl::div_for_code", x.args)[0]
+        return self._call("pl::div_for_code", (dividend, divisor))[0]
+
+    def _unbounded(self, x: Expr, divisor: float, to: DType, zero: int) -> Expr:
+        """A number that is divided and made a code of, without bounds from which on it is the last code anyway."""
+        while isinstance(x, Op) and x.fn in ("min", "max") and isinstance(x.args[1], Const):
+            with np.errstate(over="ignore"):
+                code = np.rint(np.float32(x.args[1].value) / np.float32(divisor)) + zero
+            if not (code >= to.highest if x.fn == "min" else code <= to.lowest):
+                break
+            x = x.args[0]
+        return x
 
     def _is_half(self, x: Expr, depth: int = 6) -> bool:
         """Whether a float is a number of f16: one that was rounded to it, or the largest or least of such."""

@@ -96,3 +96,22 @@ def test_coded_tensors_are_added_and_coded() -> None:
     rng = np.random.default_rng(4)
     a, b = (rng.integers(-128, 128, (3, 5, 7, 16)).astype(np.int8) for _ in "ab")
     assert np.array_equal(run(ADDED, a=a, b=b)["y"], added(a, b))
+
+
+@pytest.mark.parametrize(("scale", "dtype", "bounds"), [(6 / 127, "i8", 1), (6 / 126, "i8", 2), (0.05, "i8", 2), (6 / 255, "u8", 0)])
+def test_bounds_beyond_the_last_code_cost_nothing(scale: float, dtype: str, bounds: int) -> None:
+    """relu6 into codes whose last one is 6: only the lower bound is left, or none; into others both are."""
+    x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    text = f"""op @codes(%x: tensor<Nxf16>) -> (%y: tensor<Nx{dtype}>) {{
+      compile {{ accuracy = exact }}
+      compute {{ %y[n] = {dtype}(round(min(max(%x[n], 0), 6) / {scale!r})) }}
+    }}
+    pipeline @p(%x: tensor<Nxf16>) -> (%y: tensor<Nx{dtype}>) {{ %y = @codes(%x) }}
+    """
+    with np.errstate(invalid="ignore"):
+        q = np.round(np.minimum(np.maximum(x, np.float16(0)), np.float16(6)).astype(np.float32) / np.float32(scale))
+        want = np.where(np.isnan(q), 0, np.clip(q, *((-128, 127) if dtype == "i8" else (0, 255))))
+    assert np.array_equal(run(text, x=x)["y"], want)
+    emitted = emit_program(build_gpu(typed_operator(parse(text, "test.plir").operators[0]))).text
+    line = next(t for t in emitted.splitlines() if f"pl::code_{dtype}<0>(" in t)
+    assert line.count("pl::min(") + line.count("pl::max(") == bounds, line
