@@ -108,7 +108,6 @@ class Tap:
     flat: Flat
     edges: Sequence[str]
     names: Mapping[str, str] = field(default_factory=dict)
-    limit: int = LIMIT
     _parts: list[tuple[list[str], Runnable]] = field(default_factory=list)
 
     def values(self, sample: Sample) -> Iterator[tuple[str, Any]]:
@@ -128,7 +127,7 @@ class Tap:
         size = 0
         for e in self.edges:
             more = _bytes(types[self.names.get(e, e)], sizes)
-            if part and size + more > self.limit:
+            if part and size + more > LIMIT:
                 yield part, self._compiled(part)
                 part, size = [], 0
             part.append(e)

@@ -133,8 +133,8 @@ def test_scales_and_zero_points(dtype: str, scheme: str, ends: tuple[float, floa
 
 
 def test_a_range_of_relu_takes_all_codes_of_u8() -> None:
-    assert scale_of(EdgeRange(0.0, 51.0, 0.0, 51.0), "u8", "affine") == (np.float32(0.2), 0)
-    assert scale_of(EdgeRange(0.0, 51.0, 0.0, 51.0), "u8", "symmetric") == (np.float32(0.2), 0)
+    assert scale_of(EdgeRange(0.0, 51.0, 0.0, 51.0), "u8", "affine") == (float(np.float32(0.2)), 0)
+    assert scale_of(EdgeRange(0.0, 51.0, 0.0, 51.0), "u8", "symmetric") == (float(np.float32(0.2)), 0)
     assert scale_of(EdgeRange(-1.0, 1.0, -1.0, 1.0), "u8", "symmetric")[1] == 128
 
 
