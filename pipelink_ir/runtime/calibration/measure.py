@@ -277,6 +277,9 @@ def _writable(path: str) -> None:
 
 def refusals(flat: Flat, arch: str, found: Calibration, checked: Sequence[Checked]) -> list[Diagnostic]:
     """What the compiler will say of the budgets of a program's clauses, with these measurements; what it does not say of those breached is added."""
+    budgets = {e for n in asked(flat, arch_of(arch)) if n.policy.budget is not None for e in n.results}
+    if budgets <= {c.edge for c in checked if c.arch == arch and not c.breached}:
+        return []  # all of them are measured and kept, so the compiler, which weighs every plan, need not be asked
     said: list[Diagnostic] = []
     with written(found) as path:
         try:
