@@ -34,8 +34,8 @@ from pipelink_ir.passes.scheduling.tensor_cores import plain_read
 WARPS = 8
 TILES = 2
 """Times eight columns of a block."""
-AHEAD = 2
-"""Chunks of a warp that are on their way at once."""
+AHEAD, VALUES = 8, 128
+"""Chunks of a warp that are on their way at once, and terms of a lane in them, at most."""
 
 
 def few_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Few, chosen: Mapping[str, int] | None = None) -> tuple[Lowering, int]:
@@ -78,7 +78,7 @@ class _Few(Tiled):
                 e.raw(form.Store(sums, i64(n), must(0, self.kind.dtype), self.kind.dtype))
             chunks = -(-self.terms // (4 * self.each))
             steps = -(-chunks // WARPS)
-            ahead = max(n for n in range(1, AHEAD + 1) if steps % n == 0)
+            ahead = max(n for n in range(1, AHEAD + 1) if steps % n == 0 and (n == 1 or n * TILES * self.each <= VALUES))
             with e.loop("step", i64(0), i64(steps // ahead), nonempty=True) as step:
                 begin = e.op("+", e.op("*", step, i64(ahead * WARPS)), warp)
                 units = [e.op("+", e.op("*", e.op("+", begin, i64(n * WARPS)), i64(4)), quarter) for n in range(ahead)]
@@ -194,4 +194,7 @@ class _Few(Tiled):
         made = e.values.get(value.name) if isinstance(value, form.Ref) else None
         if isinstance(made, form.Convert) and made.to is right and made.arg.dtype is F32:
             return made.arg if isinstance(made.arg, form.Ref | form.Const) else e.bind("v", made.arg)
+        code = e.values.get(made.arg.name) if isinstance(made, form.Convert) and made.to is right and isinstance(made.arg, form.Ref) else None
+        if isinstance(code, form.Load) and code.memory.is_int and code.memory.bytes == 1:
+            return e.convert(form.Ref(made.arg.name, made.arg.dtype), F32)  # a number of 8 bits is one of any float
         return e.convert(value, F32)

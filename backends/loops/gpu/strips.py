@@ -40,11 +40,11 @@ from pipelink_ir.passes.scheduling.tensor_cores import plain_read
 
 WARPS = 8
 """At most: those that share the rows of a strip each have some of the columns."""
-TURNS = 8
+TURNS = 64
 """Strips of a warp, one after the other, at most …"""
-BLOCKS = 512
+BLOCKS = 528
 """… and fewer where there would be fewer blocks than so many."""
-FIT = 0
+FIT = 2
 """Blocks that a multiprocessor should hold; 0 leaves that to the compiler."""
 KEPT = 16
 """Words of lines beside which a lane has registers for what depends on columns."""
