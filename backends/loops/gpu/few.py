@@ -194,7 +194,8 @@ class _Few(Tiled):
         made = e.values.get(value.name) if isinstance(value, form.Ref) else None
         if isinstance(made, form.Convert) and made.to is right and made.arg.dtype is F32:
             return made.arg if isinstance(made.arg, form.Ref | form.Const) else e.bind("v", made.arg)
-        code = e.values.get(made.arg.name) if isinstance(made, form.Convert) and made.to is right and isinstance(made.arg, form.Ref) else None
-        if isinstance(code, form.Load) and code.memory.is_int and code.memory.bytes == 1:
-            return e.convert(form.Ref(made.arg.name, made.arg.dtype), F32)  # a number of 8 bits is one of any float
+        if isinstance(made, form.Convert) and made.to is right and isinstance(made.arg, form.Ref):
+            code = e.values.get(made.arg.name)
+            if isinstance(code, form.Load) and code.memory.is_int and code.memory.bytes == 1:
+                return e.convert(made.arg, F32)  # a number of 8 bits is one of any float
         return e.convert(value, F32)
