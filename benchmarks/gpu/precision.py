@@ -121,7 +121,7 @@ def plans(case: Case, target: str = "cuda", lowered: str | None = None) -> tuple
     calibration = None
     if case.calibrate:
         calibration = Path(tempfile.mkdtemp()) / "ranges.calibration.yaml"
-        pl.calibrate(case.program, case.calibrate, params=case.params, on=target, output=calibration)
+        pl.calibrate(case.program, case.calibrate, params=case.params, on="cpu", output=calibration)
     f16 = pl.compile(case.program, target=target, passes=passes(target))
     return f16, pl.compile(case.program, target=target, passes=lowered, calibration=calibration)
 
