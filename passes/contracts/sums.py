@@ -84,10 +84,11 @@ def check_sums(op: Operator, clause: Clause, known: Mapping[str, Expr], use: Spa
             return
         if last % size and size % last:
             report.error("downgrade", use or at, f"blocks of {size} weights do not divide the sum over {last}", notes,
-                         f"write 'granularity = block({_divisor(last, size)})'")
+                         _smaller(last, size, 2 if clause.word("weights") == "i4" else 1))
             return
 
 
-def _divisor(extent: int, size: int) -> int:
-    """The largest divisor of an extent that is no larger than a size."""
-    return next(n for n in range(min(size, extent), 0, -1) if extent % n == 0)
+def _smaller(extent: int, size: int, step: int) -> str:
+    """What to write instead of blocks that do not divide a sum: the largest that do, of a number of codes that fills bytes; none of a few weights each."""
+    fits = next((n for n in range(min(size, extent), 3, -1) if extent % n == 0 and n % step == 0), None)
+    return f"write 'granularity = block({fits})'" if fits is not None else "write 'granularity = channel': one scale for the whole sum"

@@ -79,6 +79,8 @@ class _Rewriter(Contractions):
             o = next((o for o in self.op.operands if o.name == n), None)
             if o is None or o.type.dtype not in DTYPES or not DTYPES[o.type.dtype].is_float:
                 raise Declined(f"'%{n}' is no operand of floats")
+            if c.dtype == "i4" and not o.type.dims:
+                raise Declined(f"'%{n}' is one number, and i4 codes lie two to a byte")
             if any(f"{n}.{more}" in defined for more in ("scale", "zero", "sum", "code")):
                 raise Declined(f"names such as '%{n}.scale' are in use")
             if isinstance(c.zero, int) and c.is_int and not c.info.lowest <= c.zero <= c.info.highest:

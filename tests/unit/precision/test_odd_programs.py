@@ -1,0 +1,54 @@
+"""Policies on programs that are small, odd, or written by somebody in a hurry: numbers beside NumPy in float64, or an error that helps."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipelink_ir as pl
+from pipelink_ir.ir.diagnostics import ProgramError
+
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(31)
+
+LINEAR = """op @linear(%x: tensor<...xKxT>, %w: tensor<KxMxT>, %b: tensor<MxT>) -> (%y: tensor<...xMxT>) {{
+  memory {{ dtypes = [f16, f32] }}
+  downgrade cpu {{ {0} }}
+  compute {{ %y[..., j] = sum[k < K](%x[..., k] * %w[k, j]) + %b[j] }}
+}}
+"""
+
+
+def drawn(*shape: int) -> Array:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def ran(text: str, **arrays: Array) -> Array:
+    return np.asarray(pl.compile(text, target="cpu", calibration="off")(**arrays).y)
+
+
+@pytest.mark.parametrize("keys", ["dtype = i8, weights = i4", "weights = i4", "dtype = i8", "weights = i8"])
+def test_a_weight_that_is_one_number(keys: str) -> None:
+    text = f"""op @scaled(%x: tensor<Kxf32>, %w: tensor<f32>) -> (%y: tensor<f32>) {{
+      downgrade cpu {{ {keys}, force = true }}
+      compute {{ %y = sum[k < K](%x[k] * %w) }}
+    }}
+    pipeline @p(%x: tensor<Kxf32>, param %w: tensor<f32>) -> (%y: tensor<f32>) {{ %y = @scaled(%x, %w) }}
+    """
+    x, w = drawn(7), np.float32(1.7)
+    assert abs(float(ran(text, x=x, w=w)) - float(x.astype(np.float64).sum() * w)) <= 7 * 1.7 * np.abs(x).max() / 127
+
+
+@pytest.mark.parametrize(("terms", "instead"), [(100, "block(20)"), (97, "channel"), (96, None)])
+def test_blocks_of_half_bytes_that_do_not_divide_a_sum(terms: int, instead: str | None) -> None:
+    """What the message says instead is accepted."""
+    def text(granularity: str) -> str:
+        return LINEAR.format(f"weights = i4, granularity = {granularity}, force = true") + \
+            f"pipeline @p(%x: tensor<Bx{terms}xf32>, param %w: tensor<{terms}x3xf32>, param %b: tensor<3xf32>) -> (%y: tensor<Bx3xf32>) {{ %y = @linear(%x, %w, %b) }}\n"
+
+    if instead is not None:
+        with pytest.raises(ProgramError, match="do not divide the sum") as found:
+            pl.compile(text("block(32)"), target="cpu")
+        assert f"'granularity = {instead}'" in str(found.value)
+    pl.compile(text(instead or "block(32)"), target="cpu")
