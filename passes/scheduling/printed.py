@@ -117,7 +117,8 @@ def _maps(t: Tensor, op: TypedOperator, kernels: Kernels) -> Expr | Items | None
             group = next(g for g in op.order if t.name in g.tensors)
             return scan_value(group, t.pieces[-1])
         word, way = ("block", Shape("block", k.way.outer)) if isinstance(k.way, ShortRows | LongRows) else (k.kind, k.way)
-        if word in _WORDS:
+        if word in _WORDS and not (k.kind == "mma" and k.span is not None):
+            # What computes more rows than are few goes without saying.
             found += [map_value(word, way, piece) for tensor, piece in k.jobs if tensor.name == t.name]
     if not found:
         return None
