@@ -17,7 +17,7 @@ from pipelink_ir.backends.loops.powers import power
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import BOOL, DTYPES, F32, I64, DType
 from pipelink_ir.ir.functions import FUNCTIONS
-from pipelink_ir.ir.nodes import Apply, Cast, Const, Expr, FloatLit, IntLit, Name, Read, Reduce
+from pipelink_ir.ir.nodes import Apply, Cast, Const, Expr, FloatLit, IntLit, Name, Range, Read, Reduce
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.passes.scheduling.costs import Plan, Quietness
@@ -115,6 +115,8 @@ class Lowering:
         """How many threads a block has at most, and for given sizes, where it is not left to the emitter."""
         self.fit = 0
         """How many blocks a multiprocessor should hold; 0 leaves that to the compiler."""
+        self.along: Callable[[Lowering, Range, Atom, Atom, Callable[[Atom], None]], bool] | None = None
+        """Writes the innermost loop of a reduction so that neighbours move together, where it can; given are its range, its bounds and what writes a turn."""
         self.once = False
         """Whether a thread takes one turn: much is written out for it."""
         self.quietness = Quietness(op, plan, lambda lo, hi: self.is_full(self.extent(lo, hi)))

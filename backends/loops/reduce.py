@@ -195,11 +195,16 @@ def nest(lo: Lowering, ranges: tuple[Range, ...], env: Env, body: Callable[[Env,
     surely = bool(count(r))
 
     def inner(begin: Atom, stop: Atom) -> None:
+        if k == len(ranges) - 1 and lo.along is not None and lo.along(lo, r, begin, stop, lambda at: body(env.plus({r.index: at}), [*done, at])):
+            return
         with e.loop(r.index, begin, stop, nonempty=surely) as i:
             nest(lo, ranges, env.plus({r.index: i}), body, None if k == block else block, around, [*done, i], k + 1)
 
     if k != block or around is None:
         inner(first, end)
+        return
+    if (count(r) or BLOCK + 1) <= BLOCK:
+        around(lambda: inner(first, end))
         return
     with e.loop(f"{r.index}_block", first, end, i64(BLOCK), nonempty=surely) as b:
         stop = e.op("min", e.op("+", b, i64(BLOCK)), end)

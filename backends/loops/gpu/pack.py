@@ -115,6 +115,8 @@ class Packer:
         need = _twos(size)
         may = self._inner(buffer)
         asked: set[str] = set()
+        if all(_twos(factor) + self._of(name, "", need, asked) >= need for name, factor in terms):
+            return True
         if any(_twos(factor) + self._of(name, may, need, asked) < need for name, factor in terms):
             return False
         for name in asked:

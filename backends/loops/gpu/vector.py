@@ -22,6 +22,7 @@ from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.borders import inside
 from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, i64, key_of
 from pipelink_ir.backends.loops.fold import must
+from pipelink_ir.backends.loops.gpu.along import along
 from pipelink_ir.backends.loops.gpu.nests import GpuNest, Turns
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
@@ -56,6 +57,7 @@ def grid_body(op: TypedOperator, plan: Plan, sites: Sites, jobs: list[Job], chos
               knobs: Knobs = NONE) -> Lowering:
     """The kernel that computes pieces over one box, one thread a place or a few neighbouring ones, still open."""
     lo = Lowering(op, plan, sites, frozenset(t.name for t, _ in jobs), chosen)
+    lo.along = along
     nest = VectorNest(lo, jobs)
     nest.knobs = knobs
     nest.grid()
