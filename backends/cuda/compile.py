@@ -143,13 +143,13 @@ class PipelineCode:
 
     def source(self, facts: TargetFacts) -> str:
         """Prelude and kernels, then the files of users."""
-        parts = [self.whole(facts).whole] if self._programs or not self.users else []
+        parts = [self.whole(facts).whole]
         parts = [*(f"// '@{name}' is computed by cuBLASLt." for name in self.products), *parts]
         if not self.products:
             parts = [*(f"// '@{op.name}' is computed by cuBLASLt; what is below for it runs where the library cannot." for _, op in self._programs
                        if product_of(op) is not None), *parts]
         for name, user in self.users.items():
-            parts.append(f"// The kernel of '@{name}': {user.source.path}, which includes \"pipelink.cuh\" by itself.\n{user.source.text}")
+            parts.append(f"// The kernel of '@{name}': {user.source.path}, which is compiled behind the prelude.\n{user.source.text}")
         return "\n".join(parts)
 
     def _loops(self) -> str:
