@@ -84,6 +84,8 @@ class Line:
     forms: dict[tuple[str, Form, object], str] = field(default_factory=dict)
     narrow: dict[str, str] = field(default_factory=dict)
     """Edge -> the edge of a narrower dtype that has its values and is read in the same type."""
+    coded_only: set[str] = field(default_factory=set)
+    """Edges that nobody reads but as codes, and that nobody makes any more."""
     put: set[int] = field(default_factory=set)
     """Positions in `out` of nodes that were put in, and go again if nobody reads them."""
 
@@ -101,6 +103,8 @@ class Line:
         if isinstance(item, Alias):
             of = self.first(item.of.name)
             self.origin[item.name.name], self.types[item.name.name] = of, self.types[of]
+            if of in self.coded_only:
+                return
         else:
             if len(item.types) != len(item.results):
                 internal_error(f"the node of '@{item.op}' has no types")

@@ -167,6 +167,7 @@ def put_chosen(line: Line, n: Node, chosen: Chosen, arch: str) -> None:
                 line.remember(edge.name, (kind, plain), n.device, name)
     result = Edge(line.fresh(f"{edge.name}.q"), span=edge.span)
     line.types[edge.name] = n.types[0]
+    line.coded_only.add(edge.name)
     types = (replace(n.types[0], dtype=codes.stored),)
     line.keep(replace(n, op=chosen.op.name, args=tuple(args), results=(result,), types=types,
                       reason=joined(n.reason, f"lowered: '@{stem(n.op)}' only chooses among values, so it works on codes")))
