@@ -61,6 +61,8 @@ class Options:
     """The file with the ranges of edges that `pipelinkc calibrate` wrote."""
     price: bool = True
     """Whether what does not pay is declined."""
+    pipeline: str = ""
+    """The pipeline that is compiled, where there are several: a file of calibration is of one, and what the others lack is no error then."""
 
 
 @register_pass("lower-precision", "downgrade policies carried out: casts, codes, lowered operators", Options, typed=True)
@@ -123,7 +125,8 @@ class _Lowering:
                 if plan is not None and isinstance(n, Node):
                     _check_ranges(self.operators.known[n.op], plan, told, self.report)
                     _check_seen(n, self.operators.known[n.op], plan, ranges, self.report)
-                    _check_missing(n, self.operators.known[n.op], plan, self.calibration, self.report)
+                    if self.options.pipeline in ("", p.name):
+                        _check_missing(n, p.name, self.operators.known[n.op], plan, self.calibration, self.report)
 
     def _try(self) -> Module | None:
         """Lower everything once, to see what cannot be; None if there is such."""
@@ -279,14 +282,17 @@ def _check_seen(n: Node, op: Operator, plan: Plan, calibration: Calibration | No
         return
 
 
-def _check_missing(n: Node, op: Operator, plan: Plan, calibration: Calibration | None, report: Report) -> None:
+def _check_missing(n: Node, pipeline: str, op: Operator, plan: Plan, calibration: Calibration | None, report: Report) -> None:
     """Ranges that a policy wants calibrated and that nobody has measured."""
     if not plan.missing or plan.refused is not None:
         return
     edges = {o.name: e for o, e in zip(op.operands, args_of(n), strict=True)}
     names = ", ".join(f"'%{edges[m].name}'" for m in plan.missing)
     policy = plan.policy
-    where = f"{calibration.path or 'the calibration'} has no range of {names}" if calibration is not None else f"there is no calibration for {names}"
+    where = f"there is no calibration for {names}"
+    if calibration is not None:
+        other = f", which is of '@{calibration.pipeline}'," if calibration.pipeline != pipeline else ""
+        where = f"{calibration.path or 'the calibration'}{other} has no range of {names}"
     report.error("downgrade", policy.spans.get("ranges", policy.span), f"'@{stem(op.name)}' is to run on codes of calibrated ranges, and {where}",
                  [Note("it is read here", n.loc or n.op_span)], "measure it, pipelinkc calibrate FILE --data …, or write 'ranges = dynamic' into the clause")
 

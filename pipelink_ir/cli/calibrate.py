@@ -53,9 +53,10 @@ def _execute(args: argparse.Namespace, project: Project) -> int:
     from pipelink_ir.runtime.targets import best_target, parse_target
     samples = samples_of(args)
     target = parse_target(args.on or project.runs_on() or best_target())
+    module = read_program(args.file)  # first: beside what is no file there is no other
     output = None if args.output == files.OFF else files.goes_to(args.file, args.output)
     archs = [t.strip() for text in args.target for t in text.split(",")]
-    job = Job(read_program(args.file), target, args.pipeline, settings(args.set, "--set"), Settings(project.copies or "refuse", project=project),
+    job = Job(module, target, args.pipeline, settings(args.set, "--set"), Settings(project.copies or "refuse", project=project),
               args.method, args.percentile, archs)
     found = with_progress(job, lambda: job.run(samples, output))
     say_passed_over(samples)

@@ -124,7 +124,8 @@ def _compile(args: argparse.Namespace, target: Target, emit: str, steps: tuple[S
     steps = tuned_steps(args, steps, target, module)
     if values:
         module = with_attributes(module, pick_pipeline(module, args.pipeline), values)
-    steps = lowered_for(completed(steps, target) if emit in BACKEND_TEXTS else steps, target, module)
+    steps = lowered_for(completed(steps, target) if emit in BACKEND_TEXTS else steps, target, module,
+                        pick_pipeline(module, args.pipeline) if args.pipeline else None)
     if args.print_pipeline:
         console.say(_pipeline_text(steps))
     report = Report()

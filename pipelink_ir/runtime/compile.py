@@ -154,7 +154,7 @@ def compile_module(module: Module, target: Target, pipeline: str | None = None, 
     module = with_attributes(module, name, attributes or {})
     require_values(module, name)
     report, typed = Report(), _Typed()
-    steps = lowered_for(with_libraries(completed(parse_passes(target.passes) if steps is None else steps, target), target, module), target, module)
+    steps = lowered_for(with_libraries(completed(parse_passes(target.passes) if steps is None else steps, target), target, module), target, module, name)
     module = run_passes(module, steps, report, [*hooks, typed])
     made = next(p for p in module.pipelines if p.name == name)
     compiled = Compiled(module, made, target, report.diagnostics, float64, pipeline_text(steps), typed.module, settings)

@@ -109,8 +109,11 @@ LOWERING = ("push-policies", "lower-precision")
 """The passes that look at what they lower for."""
 
 
-def lowered_for(steps: Sequence[Step], target: Target, module: Module) -> tuple[Step, ...]:
-    """The steps in which precision is lowered for the architecture of this target. A GPU is asked for its own, where anything may depend on it."""
+def lowered_for(steps: Sequence[Step], target: Target, module: Module, pipeline: str | None = None) -> tuple[Step, ...]:
+    """The steps in which precision is lowered for the architecture of this target. A GPU is asked for its own, where anything may depend on it. `pipeline`: the
+    one that is compiled, if that is said."""
+    if pipeline is not None and len(module.pipelines) > 1:
+        steps = [Step(s.of, replace(s.options, pipeline=pipeline)) if s.name == LOWERING[1] and not getattr(s.options, "pipeline", "") else s for s in steps]
     if not any(map(_asks, steps)):
         return tuple(steps)
     if target.arch is not None:

@@ -19,9 +19,11 @@ from pipelink_ir.runtime.calibration.tapped import PASS, Flat
 def arch_of(text: str) -> Arch:
     """The architecture of that name."""
     found = parse_arch(text)
-    if found is None or found.kind == "reference":
+    if found is None:
         from pipelink_ir.ir.targets import arch_help
-        raise UsageError(f"there is no architecture '{text}' to lower for; {arch_help(text) if found is None else 'known are ' + ', '.join(known_archs())}")
+        raise UsageError(f"there is no architecture '{text}' to lower for; {arch_help(text)}")
+    if found.kind == "reference":
+        raise UsageError(f"nothing is lowered for '{text}'; there are {', '.join(a for a in known_archs() if a != text)}")
     return found
 
 
@@ -29,7 +31,7 @@ def lowered(flat: Flat, arch: str, calibration: str | None) -> Flat:
     """The program with its policies for an architecture carried out, codes shown as values. What budgets say is left aside: it is what will be measured."""
     before = without_budgets(flat.module)
     report = Report()
-    done = run_passes(before, [step(PASS, arch=arch, **({"calibration": calibration} if calibration else {}))], report)
+    done = run_passes(before, [step(PASS, arch=arch, pipeline=flat.name, **({"calibration": calibration} if calibration else {}))], report)
     return replace(flat, module=with_values(flat.pipeline, done, flat.name), report=report)
 
 

@@ -129,12 +129,12 @@ class Job:
         found = Calibration(flat.name, method, ranges, {}, count, samples.random, program_digest(flat.module, flat.name))
         if not ranges:
             raise UsageError(f"no edge of '@{flat.name}' had a finite value: there is nothing to calibrate by" + "".join(f"; {w}" for w in warnings))
-        errors, checked, refused = self._errors(found, samples, archs)
+        errors, checked, refused = self._errors(found, samples, archs, output)
         digests = {a: policies_digest(self.flat(a).module, flat.name, a) for a in errors}
         found = replace(found, errors=errors, policies=digests)
         if output is not None:
             files.kept(found, output)
-        refused += [d for a in errors for d in refusals(self.flat(a), a, found, checked)]
+        refused += [d for a in errors for d in refusals(self.flat(a), a, found, checked, output)]
         return Calibrated(found, output, checked, tuple(warnings), tuple(refused))
 
     # --------------------------------------------------------------------------------------------------------------------- ranges
@@ -214,8 +214,8 @@ class Job:
 
     # --------------------------------------------------------------------------------------------------------------------- errors
 
-    def _errors(self, found: Calibration, samples: Samples,
-                archs: Sequence[str]) -> tuple[dict[str, dict[str, float]], tuple[Checked, ...], list[Diagnostic]]:
+    def _errors(self, found: Calibration, samples: Samples, archs: Sequence[str],
+                output: str | None) -> tuple[dict[str, dict[str, float]], tuple[Checked, ...], list[Diagnostic]]:
         """The errors of each target's plan, those that a clause has something to say of, and why there is no plan where there is none."""
         errors: dict[str, dict[str, float]] = {}
         checked: list[Checked] = []
@@ -227,7 +227,7 @@ class Job:
                 with written(found) as path:
                     done = lowered(flat, arch, path)
             except ProgramError as error:
-                refused += error.diagnostics
+                refused += [_of_file(d, path, output) for d in error.diagnostics]
                 continue
             names = names_in(flat, done)
             edges = [e for e in flat.floats if e in names]
@@ -275,7 +275,7 @@ def _writable(path: str) -> None:
 # ----------------------------------------------------------------------------------------------------------------------- budgets
 
 
-def refusals(flat: Flat, arch: str, found: Calibration, checked: Sequence[Checked]) -> list[Diagnostic]:
+def refusals(flat: Flat, arch: str, found: Calibration, checked: Sequence[Checked], output: str | None = None) -> list[Diagnostic]:
     """What the compiler will say of the budgets of a program's clauses, with these measurements; what it does not say of those breached is added."""
     budgets = {e for n in asked(flat, arch_of(arch)) if n.policy.budget is not None for e in n.results}
     if budgets <= {c.edge for c in checked if c.arch == arch and not c.breached}:
@@ -283,9 +283,9 @@ def refusals(flat: Flat, arch: str, found: Calibration, checked: Sequence[Checke
     said: list[Diagnostic] = []
     with written(found) as path:
         try:
-            run_passes(flat.module, [step(PASS, arch=arch, calibration=path)], Report())
+            run_passes(flat.module, [step(PASS, arch=arch, calibration=path, pipeline=flat.name)], Report())
         except ProgramError as error:
-            said = [d for d in error.diagnostics if d.severity == "error"]
+            said = [_of_file(d, path, output) for d in error.diagnostics if d.severity == "error"]
     report = Report()
     for c in checked:
         n = c.node
@@ -293,6 +293,12 @@ def refusals(flat: Flat, arch: str, found: Calibration, checked: Sequence[Checke
             report.error("PL4302", n.span, f"'%{c.edge}' of '{n.label or '@' + n.operator}' is measured to be off by {c.error:.2g} of its largest value on "
                          f"{arch}, and its budget is {c.budget:g}", (), "what would mend it: another method of calibration; f16 for that node; a larger budget")
     return [*said, *report.diagnostics]
+
+
+def _of_file(d: Diagnostic, path: str, output: str | None) -> Diagnostic:
+    """What is said of the file that was written for a while, said of the one that is to be kept."""
+    notes = tuple(n for n in d.notes if n.span.source.path != path)
+    return replace(d, message=d.message.replace(path, output if output is not None and output not in STDOUT_PATHS else "the calibration"), notes=notes)
 
 
 @contextmanager

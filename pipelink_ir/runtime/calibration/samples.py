@@ -173,6 +173,8 @@ class Files:
 def _expanded(path: str) -> list[str]:
     """A file, or the files of a folder that are of one kind, in the order of their names."""
     if not os.path.isdir(path):
+        if not os.path.exists(path) and not files.extension(path):
+            raise UsageError(f"--data {path}: there is no such file or folder")
         return [path]
     found = sorted(os.path.join(path, n) for n in os.listdir(path) if not n.startswith(".") and files.extension(n) in SUPPORTED)
     named = [f for f in found if files.extension(f) in files.MANY]

@@ -1,0 +1,86 @@
+"""Calibration with what people really have: files of two pipelines, folders, data without a finite value."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipelink_ir as pl
+from pipelink_ir.cli.main import main
+from pipelink_ir.ir.diagnostics import ProgramError
+
+LINEAR = """op @linear(%x: tensor<...xKxT>, %w: tensor<KxMxT>) -> (%y: tensor<...xMxT>) {
+  memory    { dtypes = [f16, f32] }
+  downgrade cpu { dtype = i8, ranges = calibrated, force = true }
+  compute   { %y[..., j] = sum[k < K](%x[..., k] * %w[k, j]) }
+}
+"""
+ONE = "pipeline @{0}(%x: tensor<Bx8xf32>, param %w: tensor<8x5xf32>) -> (%y: tensor<Bx5xf32>) {{ %y = @linear(%x, %w) }}\n"
+
+
+def arrays(seed: int, rows: int = 4) -> dict[str, np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(seed)
+    return {"x": rng.standard_normal((rows, 8)).astype(np.float32), "w": rng.standard_normal((8, 5)).astype(np.float32)}
+
+
+def close(found: Any, given: dict[str, np.ndarray[Any, Any]]) -> bool:
+    """Within half a step of each factor, in every term of the sum."""
+    x, w = (given[k].astype(np.float64) for k in "xw")
+    sx, sw = np.abs(x).max() / 127, np.abs(w).max(0) / 127
+    bound = sx / 2 * np.abs(w).sum(0) + np.abs(x).sum(1)[:, None] * sw / 2 + 8 * sx * sw / 4
+    return bool((np.abs(np.asarray(found, np.float64) - x @ w) <= 1.001 * bound).all())
+
+
+def test_a_file_of_two_pipelines_is_calibrated_for_one_of_them(tmp_path: Path) -> None:
+    program = tmp_path / "two.plir"
+    program.write_text(LINEAR + ONE.format("p") + ONE.format("q"))
+    given = arrays(1)
+    found = pl.calibrate(program, [given], pipeline="p", targets="cpu", on="cpu")
+    assert found.ok
+    assert "y" in found.calibration.errors["cpu"]
+    assert close(pl.compile(program, target="cpu", pipeline="p")(**given).y, given)
+    with pytest.raises(ProgramError, match="which is of '@p', has no range of '%x'"):
+        pl.compile(program, target="cpu", pipeline="q")
+
+
+def test_printing_one_of_two_pipelines_asks_for_its_ranges_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "two.plir"
+    program.write_text(LINEAR + ONE.format("p") + ONE.format("q"))
+    pl.calibrate(program, [arrays(1)], pipeline="p", on="cpu")
+    assert main([str(program), "--target", "cpu", "--pipeline", "p"]) == 0
+    capsys.readouterr()
+    assert main([str(program), "--target", "cpu", "--pipeline", "q"]) == 1
+    assert main([str(program), "--target", "cpu", "--pipeline", "r"]) == 2
+    assert "no pipeline '@r'" in capsys.readouterr().err
+
+
+def test_what_is_said_of_an_edge_without_a_finite_value(tmp_path: Path) -> None:
+    """The file that is named is the one that was written."""
+    program, output = tmp_path / "one.plir", tmp_path / "ranges.yaml"
+    program.write_text(LINEAR + ONE.format("p"))
+    given = arrays(1)
+    found = pl.calibrate(program, [{**given, "x": np.full_like(given["x"], np.nan)}], targets="cpu", on="cpu", output=output)
+    assert not found.ok
+    assert [d.message for d in found.diagnostics if f"{output} has no range of '%x'" in d.message]
+
+
+@pytest.mark.parametrize("what", [".", ".."])
+def test_a_folder_is_no_program(what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", what, "--random", "1", "--on", "cpu"]) == 2
+    assert "this is a folder" in capsys.readouterr().err
+
+
+def test_data_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "one.plir"
+    program.write_text(LINEAR + ONE.format("p"))
+    assert main(["calibrate", str(program), "--data", str(tmp_path / "nowhere"), "--on", "cpu"]) == 2
+    assert "there is no such file or folder" in capsys.readouterr().err
+
+
+def test_the_reference_has_no_policies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "one.plir"
+    program.write_text(LINEAR + ONE.format("p"))
+    assert main(["calibrate", str(program), "--random", "1", "--size", "B=2", "--on", "cpu", "--target", "reference"]) == 2
+    assert "nothing is lowered for 'reference'" in capsys.readouterr().err
