@@ -14,6 +14,7 @@ from pipelink_ir.ir.diagnostics import Report
 from pipelink_ir.ir.nodes import IntLit, Module, Node, Scoped, Setting
 from pipelink_ir.passes.manager import parse_passes, run_passes
 from pipelink_ir.passes.precision import insert, plans, survey
+from pipelink_ir.passes.precision.quantised import quantised
 
 LOWER = "lower-precision{arch=sm_90,price=false}"
 LINEAR = """op @linear(%x: tensor<NxKxf32>, %w: tensor<KxMxf32>) -> (%y: tensor<NxMxf32>) {
@@ -145,7 +146,7 @@ def test_work_grows_with_the_number_of_nodes(price: str, monkeypatch: pytest.Mon
             return of(*args)
         return call
     import pipelink_ir.passes.lower_precision as lowering
-    monkeypatch.setattr(insert, "quantised", counted("quantised", insert.quantised))
+    monkeypatch.setattr(insert, "quantised", counted("quantised", quantised))
     monkeypatch.setattr(survey, "plan", counted("plan", plans.plan))
     monkeypatch.setattr(lowering, "put_in", counted("put in", insert.put_in))
     seen = []
@@ -162,7 +163,7 @@ def test_work_grows_with_the_number_of_nodes(price: str, monkeypatch: pytest.Mon
 def test_codes_of_values_of_codes_are_these_codes() -> None:
     """What `simplify` relies on when it takes such a pair out."""
     rng = np.random.default_rng(0)
-    scales = np.concatenate([np.float32(10.0) ** rng.uniform(-29, 29, 20000).astype(np.float32), np.float32([0.1, 0.3, 1 / 3, 1e-30, 1e30])])
+    scales = np.concatenate([np.float32(10.0) ** rng.uniform(-29, 29, 20000).astype(np.float32), np.array([0.1, 0.3, 1 / 3, 1e-30, 1e30], np.float32)])
     codes = np.arange(-255, 256, dtype=np.float32)
     values = (codes[None] * scales[:, None]).astype(np.float32)
     np.testing.assert_array_equal(np.round((values / scales[:, None]).astype(np.float32)), np.broadcast_to(codes, values.shape))
