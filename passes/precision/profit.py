@@ -27,7 +27,7 @@ PIECE = 16
 """Nodes that are weighed together."""
 AROUND = 2
 """What is so many edges away from them is looked at, too: it may be fused with them."""
-EFFORT = 4000
+EFFORT = 2500
 """Nodes that are priced in all, piece by piece. Pieces that look alike are priced once; what is left then is kept or not as one."""
 WHOLE = 600
 """Pipelines of at most so many nodes are priced as a whole at the end."""
@@ -84,11 +84,14 @@ class _Search:
                 kept |= {piece[k] for k in found.kept}
                 said |= {piece[k]: text for k, text in found.said.items()}
         if left:
-            kept |= set(left)
-        named = frozenset(map(self._name, kept))
-        if named - self.forced and (left or len(self.web.nodes) <= WHOLE):
-            base, after = self._price(self.web.pipeline, self.forced), self._price(self.web.pipeline, named)
+            # As one, by what some of them gain together.
+            part = self.web.cut(self.web.around(left[:WHOLE], 1))
+            base, after = self._price(part, self.forced), self._price(part, frozenset(map(self._name, left[:WHOLE])) | self.forced)
+            kept |= set(left) if pays(base, after) else set()
             said |= dict.fromkeys(left, after.instead_of(base))
+        named = frozenset(map(self._name, kept)) | (self.forced & self.candidates)
+        if named - self.forced and len(self.web.nodes) <= WHOLE:
+            base, after = self._price(self.web.pipeline, self.forced), self._price(self.web.pipeline, named)
             if not pays(base, after):
                 named = self.forced & self.candidates
                 said = dict.fromkeys(self.numbers, f"the whole program: {after.instead_of(base)}")
