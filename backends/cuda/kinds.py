@@ -173,7 +173,7 @@ def filled(kernel: Kernel) -> dict[str, DType]:
         s = todo.pop()
         if not isinstance(s, Alloc):
             dtype = memory.get(s.source) if isinstance(s, Move) else None
-            found.update((n[1:], dtype if found.get(n[1:], dtype) is dtype else None) for n in makes(s) if n[0] == "%")
+            found.update((n[1:], dtype if found.get(n[1:], dtype) is dtype else None) for n in makes(s) if n.startswith("%"))
         todo += [inner for b in blocks(s) for inner in b]
     return {n: dtype for n, dtype in found.items() if dtype is not None}
 

@@ -171,7 +171,7 @@ class _Runs(Nest):
         """The statements, with what they store under the conditions of its places, which follow each other; None where it is not plain to see what belongs to
         which."""
         def stores(s: form.Stmt) -> bool:
-            return any(n[0] == "%" and n[1:] in self.lo.written for n in makes(s)) or any(map(stores, (t for b in blocks(s) for t in b)))
+            return any(n.startswith("%") and n[1:] in self.lo.written for n in makes(s)) or any(map(stores, (t for b in blocks(s) for t in b)))
 
         found = [k for k, s in enumerate(stmts) if stores(s)]
         if len(found) % len(own) or any(not isinstance(stmts[k], form.Store | form.Move) for k in found):
