@@ -263,30 +263,48 @@ template <int BYTES, bool WIDE, typename T> PL_DEVICE void strip_line(int* words
   if (BYTES % 64 >= 32) bytes_at<8, WIDE>(words + 4 * WHOLE, at + 64 * WHOLE + 8 * quarter);
   if (BYTES % 32 != 0) bytes_at<4, WIDE>(words + WORDS - 2, at + BYTES - 16 + 4 * quarter);
 }
+// 0, of which no compiler knows that it is: there are fewer than a million multiprocessors. What it is added to is a value of its own, which may lie in other
+// registers: without that each product of a strip copied the words of its rows, which were loaded in another order, to registers beside each other.
+PL_DEVICE u32 unknown_zero() {
+#if PIPELINK_PTX
+  u32 count;
+  asm("mov.u32 %0, %%nsmid;" : "=r"(count));
+  return count >> 20;
+#else
+  return 0;
+#endif
+}
 // Sums of M x N tiles of 16 x 8. The words of a lane are those of the upper and the lower row of each 16, two for each step; those of the other factor lie in
-// shared memory as the lanes want them, those of two steps together if there is an even number of them.
+// shared memory as the lanes want them, those of two steps together, an odd last one by itself.
+template <int STEPS, int COUNT, typename A, typename B, typename S, int M, int N> PL_DEVICE void strip_steps(S* sums, const int* words, const int* weights, int k) {
+  const u32 zero = unknown_zero();
+  const Many<int, 2 * COUNT> all = many_at<2 * COUNT>(weights);
+  PL_UNROLL
+  for (int p = 0; p < COUNT; p++) {
+    const u32 b[2] = {u32(all.at[2 * p]), u32(all.at[2 * p + 1])};
+    PL_UNROLL
+    for (int i = 0; i < M; i++) {
+      const int* const upper = words + (2 * i * STEPS + k + p) * 2;
+      const int* const lower = upper + 2 * STEPS;
+      const u32 a[4] = {u32(upper[0]) | zero, u32(lower[0]) | zero, u32(upper[1]) | zero, u32(lower[1]) | zero};
+      mma(A(), B(), sums + i * N * 4, a, b);
+    }
+  }
+}
 template <typename A, typename B, typename S, int M, int N, int STEPS> PL_DEVICE void strip_multiply(S* sums, const int* words, const B* factor) {
-  constexpr int PAIR = STEPS % 2 == 0 ? 2 : 1;
-  const int* const weights = reinterpret_cast<const int*>(factor) + thread() % 32 * (2 * PAIR);
+  const int lane = thread() % 32;
   PL_UNROLL
   for (int i = 0; i < 4 * M * N; i++) sums[i] = S(0);
+  // All tiles of a step follow each other: they share the registers of the rows.
+  const int* const weights = reinterpret_cast<const int*>(factor);
   PL_UNROLL
-  for (int j = 0; j < N; j++) {
+  for (int k = 0; k + 1 < STEPS; k += 2) {
     PL_UNROLL
-    for (int k = 0; k < STEPS / PAIR; k++) {
-      const Many<int, 2 * PAIR> all = many_at<2 * PAIR>(weights + (j * (STEPS / PAIR) + k) * (64 * PAIR));
-      PL_UNROLL
-      for (int p = 0; p < PAIR; p++) {
-        const u32 b[2] = {u32(all.at[2 * p]), u32(all.at[2 * p + 1])};
-        PL_UNROLL
-        for (int i = 0; i < M; i++) {
-          const int* const upper = words + (2 * i * STEPS + k * PAIR + p) * 2;
-          const int* const lower = upper + 2 * STEPS;
-          const u32 a[4] = {u32(upper[0]), u32(lower[0]), u32(upper[1]), u32(lower[1])};
-          mma(A(), B(), &sums[(i * N + j) * 4], a, b);
-        }
-      }
-    }
+    for (int j = 0; j < N; j++) strip_steps<STEPS, 2, A, B, S, M, N>(sums + 4 * j, words, weights + 64 * (j * STEPS + k) + 4 * lane, k);
+  }
+  if (STEPS % 2 != 0) {
+    PL_UNROLL
+    for (int j = 0; j < N; j++) strip_steps<STEPS, 1, A, B, S, M, N>(sums + 4 * j, words, weights + 64 * (j * STEPS + STEPS - 1) + 2 * lane, STEPS - 1);
   }
 }
 

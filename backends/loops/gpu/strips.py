@@ -178,12 +178,12 @@ class _Strips(Tiled):
         four, at = e.op("quot", at, i64(2 * group)), e.op("rest", at, i64(2 * group))
         tile = e.op("+", e.op("*", block, i64(group)), e.op("quot", at, i64(2)))
         lane = e.op("+", e.op("*", e.op("+", e.op("*", four, i64(2)), e.op("rest", at, i64(2))), i64(4)), quarter)
-        if strip.steps % 2 == 0:
-            unit = e.op("+", e.op("*", tile, i64(strip.steps // 2)), e.op("quot", step, i64(2)))
-            words = e.op("+", e.op("*", e.op("+", e.op("*", unit, i64(32)), lane), i64(4)), e.op("+", e.op("*", e.op("rest", step, i64(2)), i64(2)), word))
-        else:
-            unit = e.op("+", e.op("*", tile, i64(strip.steps)), step)
-            words = e.op("+", e.op("*", e.op("+", e.op("*", unit, i64(32)), lane), i64(2)), word)
+        words = e.op("+", e.op("+", e.op("*", e.op("quot", step, i64(2)), i64(128)), e.op("*", lane, i64(4))),
+                     e.op("+", e.op("*", e.op("rest", step, i64(2)), i64(2)), word))
+        if strip.steps % 2:
+            alone = e.op("+", i64(64 * (strip.steps - 1)), e.op("+", e.op("*", lane, i64(2)), word))
+            words = e.choose(e.op("==", step, i64(strip.steps - 1)), alone, words)
+        words = e.op("+", e.op("*", tile, i64(64 * strip.steps)), words)
         return e.op("+", e.op("*", words, i64(4 // strip.right.bytes)), e.op("quot", low_byte, i64(strip.right.bytes)))
 
     def _lines(self, row: Atom) -> None:
