@@ -168,6 +168,7 @@ def _case(cp: Any, clock: Any, case: Case) -> dict[str, Any]:
     results = {n: next(iter(call(**inputs).values())).get() for n, call in calls.items()}
     found: dict[str, Any] = {"relative error": relative(results["lowered"], results["f16"]), **case.judge(results["f16"], results["lowered"])}
     found["kernels"] = {n: call.rest.executable.statistics["kernels"] for n, call in calls.items()}
+    found["nodes"] = sum(e.kind == "lowered" for e in low.ledger)
     said = [e.text() for e in low.ledger if e.kind == "lowered" or "does not pay" in e.text()]
     found["policies"] = [re.sub(r"^.*?: (lowered|declined)", r"\1", text)[:300] for text in said]
     return found | _timed(clock, {n: lambda call=call: call(**inputs) for n, call in calls.items()}, "f16", "lowered")
@@ -227,6 +228,6 @@ def summary(rows: Mapping[str, Any]) -> str:
             out.append(f"{name}: fault")
             continue
         slow, fast = ("f16", "i8") if name == PRODUCT else ("f16", "lowered")
-        beside = f", cuBLASLt {row['ratio of cuBLASLt']:.2f}" if name == PRODUCT else f", error {row['relative error']:.3f}"
+        beside = f", cuBLASLt {row['ratio of cuBLASLt']:.2f}" if name == PRODUCT else f", error {row['relative error']:.3f}, {row['nodes']} nodes lowered"
         out.append(f"{name}: {row['ms'][slow]:.4f} in f16, {row['ms'][fast]:.4f} {fast}, {row['ratio']:.2f}{beside}")
     return "; ".join(out)
