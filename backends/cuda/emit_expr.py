@@ -340,9 +340,9 @@ class Expressions:
 
     def _for_code(self, x: Expr, to: DType, zero: int) -> str:
         """A value of which a code is made: the digits of a quotient matter only where they decide which."""
-        x = self._value(x)
+        named, x = x, self._value(x)
         if not isinstance(x, Op) or x.dtype is not F32 or not (x.fn == "exact_div" or (x.fn == "/" and self.kernel.exact)):
-            return self.text(x)
+            return self.text(named)
         dividend, divisor = x.args
         if isinstance(divisor, Const) and divisor.value > 0:
             dividend = self._unbounded(dividend, float(divisor.value), to, zero)
