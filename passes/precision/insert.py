@@ -105,7 +105,8 @@ def put_in(line: Line, n: Node, plan: Plan, arch: str) -> tuple[tuple[Expr, ...]
     args = tuple(given[o.name] for o in new.operands)
     results_in(line, n, new, args, plan, f"lowered: {whom}{plan.said}")
     bound = bind_symbols(new, [line.types[line.first(a)] for a in args])
-    fresh = (substitute(w, bound) for w in new.where if w not in op.where)
+    at = policy.spans.get("dtype", policy.span)
+    fresh = (replace(substitute(w, bound), span=at) for w in new.where if w not in op.where)
     return tuple(c for c in fresh if not holds_always(c)), None
 
 

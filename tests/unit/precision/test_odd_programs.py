@@ -52,3 +52,16 @@ def test_blocks_of_half_bytes_that_do_not_divide_a_sum(terms: int, instead: str 
             pl.compile(text("block(32)"), target="cpu")
         assert f"'granularity = {instead}'" in str(found.value)
     pl.compile(text(instead or "block(32)"), target="cpu")
+
+
+def test_a_sum_that_is_too_long_at_the_call_is_told_at_the_clause() -> None:
+    """131,071 products of codes of i8 fit an i32, whatever they are; what does not fit names the clause that asks for it."""
+    text = LINEAR.format("dtype = i8, ranges = dynamic, force = true") + \
+        "pipeline @p(%x: tensor<BxKxf32>, param %w: tensor<KxMxf32>, param %b: tensor<Mxf32>) -> (%y: tensor<BxMxf32>) { %y = @linear(%x, %w, %b) }\n"
+    run = pl.compile(text, target="cpu", calibration="off")
+    ones, most = np.ones, 131_071
+    full = run(x=-ones((1, most), np.float32), w=ones((most, 1), np.float32), b=ones(1, np.float32)).y
+    assert abs(float(full[0, 0]) + most - 1) <= 1e-6 * most
+    with pytest.raises(ProgramError, match="'K <= 131071' does not hold") as found:
+        run(x=ones((1, most + 1), np.float32), w=ones((most + 1, 1), np.float32), b=ones(1, np.float32))
+    assert found.value.diagnostics[0].span.line == 3
