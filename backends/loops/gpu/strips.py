@@ -35,6 +35,7 @@ from pipelink_ir.ir.nodes import Name, Read
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.ir.walk import walk
 from pipelink_ir.passes.scheduling.costs import Plan
+from pipelink_ir.passes.scheduling.counts import known
 from pipelink_ir.passes.scheduling.strips import Strips, zero_around
 from pipelink_ir.passes.scheduling.tensor_cores import plain_read
 
@@ -42,8 +43,9 @@ WARPS = 8
 """At most: those that share the rows of a strip each have some of the columns."""
 TURNS = 64
 """Strips of a warp, one after the other, at most …"""
-BLOCKS = 528
-"""… and fewer where there would be fewer blocks than so many."""
+BLOCKS, FEWER, LIGHT = 1584, 528, 4096
+"""… and so many that there are about as many blocks, which 132 processors take in whole rounds whether each has room for one or for four; fewer where the right
+factor has more bytes than is quickly brought."""
 FIT = 2
 """Blocks that a multiprocessor should hold; 0 leaves that to the compiler."""
 KEPT = 16
@@ -84,7 +86,9 @@ class _Strips(Tiled):
         """Writes the kernel."""
         e = self.e
         rows = 16 * self.way.parts * self.beside
-        self.turns = e.op("max", e.op("min", e.op("floordiv", self.down.total, i64(rows * BLOCKS)), i64(TURNS)), i64(1))
+        some = rows * (BLOCKS if self.strip.shared(self.blocks * self.strip.columns) <= LIGHT else FEWER)
+        turns = e.op("floordiv", e.op("+", self.down.total, i64(some - 1)), i64(some))
+        self.turns = e.op("max", e.op("min", turns, i64(TURNS)), i64(1))
         each = e.op("*", self.turns, i64(rows))
         blocks = e.op("floordiv", e.op("+", self.down.total, e.op("-", each, i64(1))), each)
         with e.loop("turn", i64(0), blocks, kind="block") as p:
@@ -131,33 +135,63 @@ class _Strips(Tiled):
     # --------------------------------------------------------------------------------------------------------------- factors
 
     def _stage(self) -> None:
-        """The right factor to shared memory, element by element: as it lies in memory, so that neighbouring threads read neighbours."""
+        """The right factor to shared memory: as it lies in memory, so that neighbouring threads read neighbours."""
         e, strip = self.e, self.strip
         if strip.bytes % 32 or self.way.gathered or self.n % strip.columns:
             with self.team.loop("z", i64(0), i64(strip.shared(self.blocks * strip.columns) // strip.right.bytes), nonempty=True) as z:
                 e.raw(form.Store(self.weights, z, must(0, strip.right.compute), strip.right))
             e.raw(form.Barrier())
-        along = self.along_terms(self.product.right)
+        word = self._word()
+        if word is None:
+            self._stage_by(1)
+            return
+        with e.when(word):
+            self._stage_by(4 // strip.right.bytes)
+        with e.when(e.op("not", word)):
+            self._stage_by(1)
+
+    def _word(self) -> Atom | None:
+        """The condition under which four bytes of the right factor are moved at a time; None if they never can be."""
+        lo, read = self.lo, plain_read(self.product.right)
+        if read is None or self.way.gathered or lo.plan.local(read.tensor) or any(word not in ("", "inside") for word in read.access):
+            return None
+        t, last, name = lo.op.tensors[read.tensor], read.indices[-1], self.depth.ranges[-1][0]
+        alone = isinstance(last, Name) and self.axis_name(last.name) == name and not any(name in self.axis_names(i) for i in read.indices[:-1])
+        high = known(t.shape[-1][1])
+        if not alone or t.dtype is not self.strip.right or high is None or known(t.shape[-1][0]) != 0 or high * t.dtype.bytes % 4:
+            return None
+        return aligned(lo, t.name, 4)
+
+    def _stage_by(self, count: int) -> None:
+        """So many neighbouring terms at a time."""
+        lo, e, strip = self.lo, self.e, self.strip
+        along = count > 1 or self.along_terms(self.product.right)
         # Terms of a line by 64 bytes, then what is left.
         begin = 0
         for wide in (64, 32, 16):
-            count = strip.bytes // 64 * 64 if wide == 64 else wide if (strip.bytes - begin) // wide else 0
-            if not count:
+            part = strip.bytes // 64 * 64 if wide == 64 else wide if (strip.bytes - begin) // wide else 0
+            if not part:
                 continue
-            terms = min(count // strip.right.bytes, self.size - begin // strip.right.bytes)
+            terms = min(part // strip.right.bytes, self.size - begin // strip.right.bytes) // count
             total = terms * strip.lines
             with self.team.loop("w", i64(0), i64(total * self.n), nonempty=True) as w:
                 inner = i64(total if along else self.n)
                 fast, slow = e.op("rest", w, inner), e.op("quot", w, inner)
-                term, column = (fast, slow) if along else (slow, fast)
-                line, k = (e.op("quot", term, i64(terms)), e.op("rest", term, i64(terms))) if strip.lines > 1 else (i64(0), term)
+                unit, column = (fast, slow) if along else (slow, fast)
+                line, k = (e.op("quot", unit, i64(terms)), e.op("rest", unit, i64(terms))) if strip.lines > 1 else (i64(0), unit)
+                k = e.op("*", k, i64(count))
                 place = self._place(line, e.op("*", k, i64(strip.right.bytes)), begin, wide, column)
                 number = e.op("+", e.op("*", line, i64(self.size)), e.op("+", k, i64(begin // strip.right.bytes)))
-                env = {n: self._column(column) for n, axis in self.product.plain.items() if axis in self.product.columns}
-                env |= {name: i for (name, _, _), i in zip(self.depth.ranges, unravel(self.lo, self.depth.ranges, number), strict=True)}
-                value = e.convert(self.lo.value(self.product.right, Env(env)), strip.right.compute)
-                e.raw(form.Store(self.weights, place, value, strip.right))
-            begin += count
+                names = {n: self._column(column) for n, axis in self.product.plain.items() if axis in self.product.columns}
+                env = Env(names | {name: i for (name, _, _), i in zip(self.depth.ranges, unravel(lo, self.depth.ranges, number), strict=True)})
+                if count > 1:
+                    read = plain_read(self.product.right)
+                    assert read is not None
+                    t = lo.op.tensors[read.tensor]
+                    e.raw(form.Move(self.weights, place, lo.buffer(t), address(lo, t, tuple(lo.index(i, env) for i in read.indices)), count))
+                else:
+                    e.raw(form.Store(self.weights, place, e.convert(lo.value(self.product.right, env), strip.right.compute), strip.right))
+            begin += part
         assert begin == strip.bytes, "a line is whole parts"
 
     def _column(self, column: Atom) -> Atom:

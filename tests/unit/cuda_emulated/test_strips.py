@@ -160,6 +160,7 @@ def test_strips_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """With many rows each warp takes several strips."""
     from pipelink_ir.backends.loops.gpu import strips
     monkeypatch.setattr(strips, "BLOCKS", 1)
+    monkeypatch.setattr(strips, "FEWER", 1)
     w, s, b = arrays(32, 16)
     x = RNG.integers(-128, 128, (1, 3, 431, 32)).astype(np.int8)
     want = made(x.reshape(-1, 32).astype(np.int64) @ w.astype(np.int64), s, b, True).reshape(1, 3, 431, 16)
