@@ -3,9 +3,9 @@ from __future__ import annotations
 
 import itertools
 
-UNIT = "op @u(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { downgrade sm_75 { block = 128 } compute { %y[n] = %x[n] + 1 } }\n"
-JOIN = "op @j(%x: tensor<Nxf32>, %z: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { downgrade sm_75 { block = 128 } compute { %y[n] = %x[n] + %z[n] } }\n"
-"""Operators with a policy of their own are not fused: each is a kernel."""
+UNIT = "op @u(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { schedule { target = cuda } compute { %y[n] = %x[n] + 1 } }\n"
+JOIN = "op @j(%x: tensor<Nxf32>, %z: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { schedule { target = cuda } compute { %y[n] = %x[n] + %z[n] } }\n"
+"""Operators with a schedule of their own are not fused: each is a kernel."""
 
 SUM = UNIT + JOIN + """pipeline @p(%x: tensor<Nxf32>, %z: tensor<Nxf32>) -> (%y: tensor<Nxf32>) {
   %a = @u(%x)
@@ -16,7 +16,7 @@ SUM = UNIT + JOIN + """pipeline @p(%x: tensor<Nxf32>, %z: tensor<Nxf32>) -> (%y:
 """x + 2 + z in three kernels."""
 
 GATHER = """op @gather(%x: tensor<Nxf32>, %i: tensor<Mxi32>) -> (%y: tensor<Mxf32>) { compute { %y[m] = %x[%i[m]] } }
-op @more(%x: tensor<Mxf32>) -> (%y: tensor<Mxf32>) { downgrade sm_75 { block = 128 } compute { %y[m] = %x[m] + 1 } }
+op @more(%x: tensor<Mxf32>) -> (%y: tensor<Mxf32>) { schedule { target = cuda } compute { %y[m] = %x[m] + 1 } }
 pipeline @p(%x: tensor<Nxf32>, %i: tensor<Mxi32>) -> (%y: tensor<Mxf32>) {
   %a = @gather(%x, %i)
   %y = @more(%a)

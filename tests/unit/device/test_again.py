@@ -19,8 +19,8 @@ from tests.unit.device.emulated import EmulatingDriver
 ONE = "pipeline @p(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { %y = @twice(%x) }\n" \
       "op @twice(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { memory { align = 16 } compute { %y[n] = 2 * %x[n] } }\n"
 BOTH = """
-op @twice(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { downgrade sm_75 { block = 128 } compute { %y[n] = 2 * %x[n] } }
-op @sum(%x: tensor<Nxf32>, %z: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { downgrade sm_75 { block = 128 } compute { %y[n] = %x[n] + %z[n] } }
+op @twice(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { schedule { target = cuda } compute { %y[n] = 2 * %x[n] } }
+op @sum(%x: tensor<Nxf32>, %z: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { schedule { target = cuda } compute { %y[n] = %x[n] + %z[n] } }
 pipeline @p(%x: tensor<Nxf32>, %z: tensor<Nxf32>) -> (%y: tensor<Nxf32>, %a: tensor<Nxf32>) {
   %a = @twice(%x)
   %y = @sum(%a, %z)

@@ -17,7 +17,7 @@ from pipelink_ir.backends.cuda.driver import FORKED, DeviceError
 from tests.unit.device.emulated import EmulatingDriver
 
 TWICE = """
-op @twice(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { downgrade sm_75 { block = 128 } compute { %y[n] = 2 * %x[n] } }
+op @twice(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { schedule { target = cuda } compute { %y[n] = 2 * %x[n] } }
 op @sum(%x: tensor<Nxf32>, %z: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { compute { %y[n] = %x[n] + %z[n] } }
 pipeline @p(%x: tensor<Nxf32>, %z: tensor<Nxf32>) -> (%y: tensor<Nxf32>) {
   %a = @twice(%x)
@@ -27,7 +27,7 @@ pipeline @p(%x: tensor<Nxf32>, %z: tensor<Nxf32>) -> (%y: tensor<Nxf32>) {
 
 GATHER = """
 op @gather(%x: tensor<Nxf32>, %i: tensor<Mxi32>) -> (%y: tensor<Mxf32>) { compute { %y[m] = %x[%i[m]] } }
-op @more(%x: tensor<Mxf32>) -> (%y: tensor<Mxf32>) { downgrade sm_75 { block = 128 } compute { %y[m] = %x[m] + 1 } }
+op @more(%x: tensor<Mxf32>) -> (%y: tensor<Mxf32>) { schedule { target = cuda } compute { %y[m] = %x[m] + 1 } }
 pipeline @p(%x: tensor<Nxf32>, %i: tensor<Mxi32>) -> (%y: tensor<Mxf32>) {
   %a = @gather(%x, %i)
   %y = @more(%a)
@@ -125,7 +125,7 @@ def test_another_device_is_refused(device: EmulatingDriver, cupy: Any) -> None:
 
 
 def test_alignment_is_asked_of_arrays_in_place_alone(device: EmulatingDriver, cupy: Any) -> None:
-    program = TWICE.replace("{ downgrade", "{ memory { align = 64 } downgrade")
+    program = TWICE.replace("{ schedule", "{ memory { align = 64 } schedule")
     p = pl.compile(program, target="cuda")
     z = cupy.ndarray(device, Z)
     for _ in range(2):

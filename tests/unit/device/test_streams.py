@@ -17,8 +17,8 @@ from pipelink_ir.passes.manager import parse_passes, run_passes
 from tests.unit.device.emulated import EmulatingDriver
 from tests.unit.device.fake import Fault, Launch
 
-UNIT = "op @u(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { downgrade sm_75 { block = 128 } compute { %y[n] = %x[n] + 1 } }\n"
-JOIN = "op @j(%x: tensor<Nxf32>, %z: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { downgrade sm_75 { block = 128 } compute { %y[n] = %x[n] + %z[n] } }\n"
+UNIT = "op @u(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { schedule { target = cuda } compute { %y[n] = %x[n] + 1 } }\n"
+JOIN = "op @j(%x: tensor<Nxf32>, %z: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { schedule { target = cuda } compute { %y[n] = %x[n] + %z[n] } }\n"
 
 DIAMOND = UNIT + JOIN + """pipeline @p(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) {
   %a = @u(%x) plan { stream = 0, record = 1 }
