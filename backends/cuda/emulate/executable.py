@@ -156,6 +156,8 @@ class _Run:
         if found.turns == 0:
             return
         threads = code.team(step.sizes) if code.exact else min(self.options.threads, code.threads)
+        if threads > code.threads:
+            internal_error(f"the kernel '{code.symbol}' is launched with {threads} threads, and was compiled for {code.threads}")
         blocks = self._blocks(code, found, threads)
         in_shared = found.shared_bytes + code.static_shared <= self.options.shared_block
         block_bytes = 0 if in_shared else found.shared_bytes

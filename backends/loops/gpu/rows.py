@@ -110,6 +110,9 @@ class _RowNest(GpuNest):
         # The longest row, if that is known, and threads for it.
         self.longest = self.span.most if self.span is not None else known(length)
         self.most = MOST if self.longest is None else max(1, min(MOST // LANES, -(-self.longest // (FULL // len(kept) * LANES)))) * LANES
+        if apart:
+            # A row that a warp is enough for shares its block with others.
+            self.most = max(self.most, TOGETHER)
         team = self._team(size_of(length), count, count * vectors, min(FULL // len(kept), vectors * count), apart)
         self.threads, self.each = self.e.bind("threads", team, 0), count * vectors
         n = self.e.op("max", lo.index(length, lo.root), i64(0))

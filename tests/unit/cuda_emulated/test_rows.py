@@ -43,7 +43,7 @@ def test_reductions(compiled: dict[str, Any], n: int, k: int) -> None:
     np.testing.assert_allclose(np.asarray(got.middle), (wide * wide).mean(1), rtol=2e-6)
 
 
-@pytest.mark.parametrize(("n", "k"), [(1100, 5), (70, 64), (70, 36), (2, 40_001)])
+@pytest.mark.parametrize(("n", "k"), [(1100, 5), (70, 64), (70, 36), (40, 320), (30, 512), (21, 1024), (2, 40_001)])
 def test_lengths_that_are_written(n: int, k: int) -> None:
     x = np.random.default_rng(k).standard_normal((n, k), dtype=np.float32)
     text = SOFTMAX.replace("NxK", f"Nx{k}").replace("< K", f"< {k}")
@@ -110,3 +110,12 @@ def test_parts_of_long_rows_that_differ_much() -> None:
     got = np.asarray(pl.compile(NORM, target="cuda-emulated")(x=x[:3], g=one, b=zero).y)
     # The mean of the first row is rounded to f32.
     np.testing.assert_allclose(got, norm(x[:3], one, zero), rtol=2e-5, atol=5e-5)
+
+
+@pytest.mark.parametrize("k", [320, 640, 1000, 1024, 1032])
+def test_halves_of_lengths_that_are_written(k: int) -> None:
+    """A block has several rows of those that a warp is enough for, and was compiled for as many threads."""
+    rng = np.random.default_rng(k)
+    x = rng.standard_normal((37, k)).astype(np.float16)
+    text = SOFTMAX.replace("NxK", f"Nx{k}").replace("< K", f"< {k}").replace("f32", "f16")
+    np.testing.assert_allclose(np.asarray(pl.compile(text, target="cuda-emulated")(x=x).y).astype(np.float64), softmax(x.astype(np.float64)), rtol=2e-3, atol=1e-6)
