@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pipelink_ir.ir.dtypes import DTYPES, F32, DType
-from pipelink_ir.ir.nodes import Apply, Cast, Expr, FloatLit, IntLit, Operator, Range, Read, Reduce
+from pipelink_ir.ir.nodes import Apply, Cast, Expr, FloatLit, IntLit, Name, Operator, Range, Read, Reduce
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import children, names_in, reads_in
@@ -51,6 +51,8 @@ CODE_TAP = 1.0
 """A product of two codes with its addition in a window: four of them are one instruction."""
 APART = {1: 150.0, 2: 60.0}
 """What a load costs more, by bytes of the element, in a loop whose threads read places apart from each other (H200, measured: a convolution to one channel)."""
+TOGETHER = {1: 8.0, 2: 6.0}
+"""The same where a thread moves several neighbours at once (measured for f16; codes are taken for no better)."""
 LOOPS = frozenset(("grid", "window"))
 """Kinds of kernels in which a thread loops by itself."""
 
@@ -217,8 +219,7 @@ class _Walker:
             return
         work[around] = work.get(around, 0.0) + share
         if self.loops and not unrolled(x):
-            apart = sum(APART.get(self.op.tensors[r.tensor].dtype.bytes, APART[2]) for r in reads_in(x.body) if self._is_apart(r))
-            work[around] += share * apart
+            work[around] += share * sum(self._apart(r, x) for r in reads_in(x.body) if self._is_apart(r))
         for part in (x.where, x.body):
             if part is not None:
                 self._walk(part, around, share, work)
@@ -227,6 +228,12 @@ class _Walker:
         """Whether a factor is a byte that is read."""
         read = plain_read(factor)
         return read is not None and self.op.tensors[read.tensor].dtype.name in BYTES
+
+    def _apart(self, r: Read, x: Reduce) -> float:
+        """What a load of the innermost loop costs more; neighbours in memory are moved together."""
+        size, last = self.op.tensors[r.tensor].dtype.bytes, r.indices[-1]
+        costs = TOGETHER if isinstance(last, Name) and last.name == ranges_of(x)[-1].index else APART
+        return costs.get(size, costs[2])
 
     def _is_apart(self, r: Read) -> bool:
         """Whether neighbouring threads read an operand at places that are apart."""
