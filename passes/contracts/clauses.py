@@ -133,7 +133,7 @@ def _check_budget(s: Setting, report: Report) -> None:
                      "write 'budget = 1e-2'")
     elif n >= 1:
         report.warning("budget", s.value.span, f"a budget of {show_value(s.value)} lets the error be as large as the result itself", (),
-                       f"write 'budget = {n / 100:g}' for {n:g} %")
+                       f"write 'budget = {n / 100:g}' for {n:g} %" if n < float("inf") else "leave 'budget' out")
 
 
 def check_library(s: Setting, report: Report, arch: Arch | None = None) -> None:

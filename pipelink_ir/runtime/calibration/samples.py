@@ -56,7 +56,7 @@ class Given:
     random: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.data, Mapping):
+        if isinstance(self.data, Mapping | str | bytes) or not isinstance(self.data, Iterable):
             raise UsageError("data is a list of samples, each a table of arrays by input: data=[{'x': array}, …]")
         if isinstance(self.data, Iterator):
             raise UsageError("data is gone through more than once: give a list of samples, or an object whose '__iter__' begins anew, not a generator")

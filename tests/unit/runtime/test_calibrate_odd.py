@@ -9,7 +9,7 @@ import pytest
 
 import pipelink_ir as pl
 from pipelink_ir.cli.main import main
-from pipelink_ir.ir.diagnostics import ProgramError
+from pipelink_ir.ir.diagnostics import ProgramError, UsageError
 
 LINEAR = """op @linear(%x: tensor<...xKxT>, %w: tensor<KxMxT>) -> (%y: tensor<...xMxT>) {
   memory    { dtypes = [f16, f32] }
@@ -84,3 +84,9 @@ def test_the_reference_has_no_policies(tmp_path: Path, capsys: pytest.CaptureFix
     program.write_text(LINEAR + ONE.format("p"))
     assert main(["calibrate", str(program), "--random", "1", "--size", "B=2", "--on", "cpu", "--target", "reference"]) == 2
     assert "nothing is lowered for 'reference'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("data", [None, "samples", 3])
+def test_data_of_another_kind(data: Any) -> None:
+    with pytest.raises(UsageError, match="data is a list of samples"):
+        pl.calibrate(LINEAR + ONE.format("p"), data, on="cpu")
