@@ -11,6 +11,7 @@ import re
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -132,30 +133,30 @@ def _compiled_once(name: str) -> None:
 
 
 def compare(keep: Callable[..., None]) -> None:
-    """Every program, then the products. What is compiled is compiled side by side first."""
+    """Every program, then the products. What is compiled is compiled side by side, and kept in the cache, before it is met here."""
     cp = importlib.import_module("cupy")
     from gpu.measure import Clock
-    with ProcessPoolExecutor(len(CASES), mp_context=get_context("spawn")) as pool:
-        for begun in [pool.submit(_compiled_once, name) for name in CASES]:
-            begun.exception()  # it is met again below
     clock, rows = Clock(cp), {}
     wrong = []
-    for name, make in CASES.items():
+
+    def row(name: str, make: Callable[[], dict[str, Any]]) -> None:
+        begin = time.perf_counter()
         try:
-            rows[name] = _case(cp, clock, make())
+            rows[name] = make()
         except Exception as error:
             rows[name] = {"fault": f"{type(error).__name__}: {error}"[:1500]}
             wrong.append(name)
         cp.get_default_memory_pool().free_all_blocks()
-        keep(rows=rows, summary=summary(rows))
+        rows[name]["spent"] = round(time.perf_counter() - begin, 1)
         print(name, rows[name], flush=True)
-    try:
-        rows[PRODUCT] = _products(cp, clock)
-    except Exception as error:
-        rows[PRODUCT] = {"fault": f"{type(error).__name__}: {error}"[:1500]}
-        wrong.append(PRODUCT)
-    print(PRODUCT, rows[PRODUCT], flush=True)
-    keep(rows=rows, summary=summary(rows))
+        keep(rows=rows, summary=summary(rows))
+
+    with ProcessPoolExecutor(len(CASES), mp_context=get_context("spawn")) as pool:
+        compiled = {name: pool.submit(_compiled_once, name) for name in CASES}
+        row(PRODUCT, lambda: _products(cp, clock))
+        for name, make in CASES.items():
+            compiled[name].exception()  # it is met again here
+            row(name, lambda make=make: _case(cp, clock, make()))
     if wrong:
         raise SystemExit(f"rows with faults: {wrong}")
 
