@@ -333,7 +333,8 @@ class Writer:
             limit = self.scope.new(f"{loop.var}_end")
             begin += f", {limit} = {end}"
         if loop.unroll:
-            self.line("PL_UNROLL" if loop.kind == "serial" else "PL_UNROLL_SOME")
+            whole = loop.kind == "serial" and isinstance(loop.lo, Const) and isinstance(loop.hi, Const)
+            self.line("PL_UNROLL" if whole else "PL_UNROLL_SOME")
         self.line(f"for ({begin}; {var} < {limit}; {advance % var}) {{")
         self.block(loop.body)
         self.line("}")

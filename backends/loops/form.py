@@ -218,8 +218,8 @@ class For:
 
     kind `serial`: in order. kind `parallel`: iterations are independent, in any order, on any thread. `grid`, `block`, `thread`, `each`: see the head of this
     page. `vector`: a wish: iterations are independent and the body is straight, so this loop should become vectors. `unroll`: a wish: the bounds are constant
-    and the body should be written out for each turn, so that scratch is indexed by constants and becomes registers; of a `thread` loop: the
-    loads of some turns should come before what is done with them."""
+    and the body should be written out for each turn, so that scratch is indexed by constants and becomes registers; of a `thread` loop,
+    or one whose bounds are not constant: the loads of some turns should come before what is done with them."""
 
     var: str
     lo: Expr

@@ -38,6 +38,8 @@ FIT_PAIRS = 3
 """The same where a thread has pairs of neighbours, whose sums are of products of bytes."""
 BY_FOURS = 0.4
 """What sums of products of bytes cost of what is counted for them: four are one operation."""
+NARROW, TALL = 2, 16
+"""Bytes of numbers at most, of which a thread computes so many rows."""
 LYING = 4
 """Channels of a thread at most, if those of a place lie side by side: each needs the values of all columns."""
 BUSY = 32768
@@ -86,16 +88,18 @@ def window_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, cho
     beside = downs[-1] if lying and coded else -1
     small = min((op.tensors[u.tensor].dtype.bytes for u in uses), default=4)
     many = min(WIDE if coded and not lying else MOST, WIDE // max(small, 1)) if shared or not any(_gathers(u, names[k]) for u in uses for k in channels) else 1
+    if lying and (not coded or sizes[across] is not None):
+        many = min(many, LYING)
     known = sizes[across]
     while known is not None and known % many:
         many //= 2
-    rows = ROWS if down >= 0 else 1
+    # Weights of narrow numbers are loaded and converted for a column: that is worth more rows, if the thread has the registers.
+    tall = lying and many == LYING and small <= NARROW
+    rows = TALL if tall else ROWS if down >= 0 else 1
     if None not in sizes:
         runs = prod(n for k, n in enumerate(sizes) if n is not None and k not in whole) // many
         while rows > 1 and runs // rows < BUSY:
             rows //= 2
-    if lying and not coded:
-        many = min(many, LYING)
     one = _cost(op, local, piece) * prod(sizes[k] or 1 for k in whole) * (2 if beside >= 0 else 1) * (BY_FOURS if coded else 1)
     while rows * many > 1 and one * rows * many > WORK:
         rows, many = (rows // 2, many) if rows > 1 else (1, many // 2)
@@ -104,7 +108,7 @@ def window_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, cho
     if rows == 1 or many == 1:
         return Window(across, many, down if rows > 1 else -1, rows, whole)
     if beside >= 0:
-        return Window(across, many, down, rows, whole, THREADS, FIT_PAIRS, beside, 2)
+        return Window(across, many, down, rows, whole, THREADS, FIT if many <= LYING else FIT_PAIRS, beside, 2)
     kept = _kept(uses, names, {names[k]: sizes[k] or 1 for k in whole}, names[across], many, names[down])
     return Window(across, many, down, rows, whole, THREADS, FIT if kept <= KEPT else 0)
 

@@ -8,6 +8,7 @@
 """
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipelink_ir.backends.loops import form
@@ -56,6 +57,17 @@ def columns(n: VectorNest) -> Turns | None:
     return _Columns(n, x, size).turns() if size > 1 else None
 
 
+def _several(stmts: list[form.Stmt]) -> list[form.Stmt]:
+    """The statements, with the loads of several turns of innermost loops under way at once."""
+    out: list[form.Stmt] = []
+    for s in stmts:
+        if isinstance(s, form.For):
+            inner = any(isinstance(t, form.For) for t in s.body)
+            s = replace(s, body=tuple(_several(list(s.body)))) if inner else replace(s, unroll=True)
+        out.append(s)
+    return out
+
+
 class _Columns:
     def __init__(self, n: VectorNest, x: Reduce, size: int) -> None:
         self.n, self.lo, self.e, self.x, self.size = n, n.lo, n.lo.e, x, size
@@ -81,7 +93,7 @@ class _Columns:
             for at in places:
                 n.element(at)
             packers.append(Packer(self.lo, {self.last.n: size}))
-            whole.stmts[:] = packers[-1].packed(whole.stmts)
+            whole.stmts[:] = _several(packers[-1].packed(whole.stmts))
         fine = e.all_of([e.op("not", few), e.op("==", e.op("rest", width, i64(size)), i64(0)), *(c for p in packers for c in p.conditions())])
         with e.frame("lazy") as apart, e.loop("place", run, width, runs) as c:
             n.element([*others, e.op("+", self.last.lo, c)])

@@ -144,8 +144,13 @@ class _Runs(Nest):
         guarded = self._stored_once(whole.stmts, own)
         if guarded is None:
             return False
-        fits = [e.op(">=", down.n, i64(w.rows)), *([e.op(">=", self.beside.n, i64(w.pair))] if self.beside is not None else [])]
+        fits = [e.op(">=", self.beside.n, i64(w.pair))] if self.beside is not None else []
         fine = e.all_of([*packer.conditions(), self._divides(self.across.n, w.many), *fits])
+        tall = e.op(">=", down.n, i64(w.rows))
+        if tall is not TRUE:
+            few, more = self._row_by_row(fixed, first, begin, near, beside)
+            fine = e.all_of([fine, *(more if few else [tall])])
+            guarded = [form.If(tall, tuple(guarded), tuple(few))] if few else guarded
         with e.frame("lazy") as apart:
             rows = e.op("<=", e.op("+", first, i64(w.rows)), down.n) if w.rows > 1 else TRUE
             self._dealt_in_planes(fixed, place, runs, pairs, first, rows)
@@ -155,6 +160,26 @@ class _Runs(Nest):
         else:
             e.raw(form.If(fine, tuple(guarded), tuple(apart.stmts)))
         return True
+
+    def _row_by_row(self, fixed: dict[int, Atom], first: Atom, begin: Atom, near: Atom, beside: Atom) -> tuple[list[form.Stmt], list[Atom]]:
+        """The rows that are there as a loop, neighbours written out as before, and what has to hold for that. Nothing if it cannot be done."""
+        e, w, down = self.e, self.window, self.down
+        assert down is not None
+        end = e.op("min", e.op("+", first, i64(w.rows)), down.n)
+        stores: list[form.Stmt] | None = None
+        with e.frame("lazy") as some, e.loop(down.name, e.op("+", down.lo, first), e.op("+", down.lo, end)) as i:
+            inside = self._known(self.across, begin, w.many) | self._known(down, e.op("-", i, down.lo), 1)
+            with running(self.lo, None, inside | (self._known(self.beside, near, w.pair) if self.beside is not None else set()), None):
+                for k in range(w.pair if self.beside is not None else 1):
+                    at = {**fixed, w.down: i} | ({w.beside: e.op("+", self.beside.lo, e.op("+", near, i64(k)))} if self.beside is not None else {})
+                    for j in range(w.many):
+                        self._everything({**at, w.across: e.op("+", self.across.lo, e.op("+", begin, i64(j)))})
+            packer = Packer(self.lo, {self.across.n: w.many})
+            packed = packer.packed(e.top.stmts)
+            packed = dotted(self.lo, packed) if w.many > 1 else packed
+            stores = self._stored_once(packed, [self._own(near, k, beside) for k in range(w.pair if self.beside is not None else 1)])
+            e.top.stmts[:] = stores or packed
+        return ([], []) if stores is None else (some.stmts, packer.conditions())
 
     def _last(self, axis: Axis, start: Atom, size: int) -> Atom:
         """Where a run along an axis begins that ends inside."""
