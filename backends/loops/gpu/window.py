@@ -30,7 +30,7 @@ from pipelink_ir.backends.loops.nests import Axis, Job, Nest
 from pipelink_ir.backends.loops.split import running
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling.costs import Plan
-from pipelink_ir.passes.scheduling.windows import Window
+from pipelink_ir.passes.scheduling.windows import MOST, Window
 
 
 def window_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, window: Window, chosen: Mapping[str, int] | None = None) -> Lowering:
@@ -38,7 +38,8 @@ def window_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, window: W
     lo = Lowering(op, plan, sites, frozenset((job[0].name,)), chosen)
     lo.e.doubles = not op.exact
     _Runs(lo, [job], window).write()
-    lo.fit, lo.once = window.fit, True
+    # A loop over turns costs these registers; the others were faster with it (`docs/decisions/stencils.md`).
+    lo.fit, lo.once = window.fit, window.many > MOST or any(k > window.down >= 0 for k in range(len(job[1].axes)) if k not in (window.across, *window.whole))
     return lo
 
 

@@ -68,7 +68,7 @@ ctc_loss_1_skip(const int* __restrict__ ext, bool* __restrict__ skip, const inde
   const index_t v_1 = pl::floordiv(v + 3, 4);
   const bool aligned = pl::aligned(skip, 4);
   const bool v_15 = aligned && pl::rest(v, 4) == 0;
-  PL_TURN(index_t, run, v_1 * pl::max(B, 0)) {
+  for (index_t run = pl::grid_thread(), run_end = v_1 * pl::max(B, 0); run < run_end; run += pl::grid_threads()) {
     const index_t v_4 = pl::rest(run, v_1);
     const index_t i_3 = 4 * v_4;
     const index_t v_7 = i_1 * pl::quot(run, v_1);

@@ -26,7 +26,8 @@ sobel_3x3_gamma_correct_y(const float* __restrict__ x, float* __restrict__ y, co
   const index_t i_478 = 7 * W;
   const bool aligned_1 = pl::aligned(y, 16);
   const bool v_1494 = pl::rest(v, 4) == 0 && (pl::aligned(x, 16) && aligned_1);
-  PL_TURN(index_t, run, pl::max(N, 0) * (v_1 * v_3)) {
+  for (index_t run = pl::grid_thread(), run_end = pl::max(N, 0) * (v_1 * v_3); run < run_end;
+      run += pl::grid_threads()) {
     const index_t v_7 = pl::rest(run, v_1);
     const index_t v_8 = pl::quot(run, v_1);
     const index_t v_9 = pl::rest(v_8, v_3);
