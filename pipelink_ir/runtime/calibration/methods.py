@@ -48,7 +48,7 @@ def check_method(method: str, percentile: float | None) -> str:
 
 
 def by_percentile(spread: Spread, seen: Seen, share: float) -> tuple[float, float]:
-    """The ends between which `share` percent of the values lie, half of the others on either side."""
+    """The ends between which at least `share` percent of the values lie, half of the others on either side. Of few values none is cut off."""
     import numpy as np
     if share >= 100.0:
         return seen.min, seen.max
@@ -58,7 +58,7 @@ def by_percentile(spread: Spread, seen: Seen, share: float) -> tuple[float, floa
 
     def at(rank: float) -> float:
         return float(values[min(int(np.searchsorted(below, rank, side="right")), len(values) - 1)])
-    return at(cut), at(seen.count - 1 - cut)
+    return at(math.floor(cut)), at(math.ceil(seen.count - 1 - cut))
 
 
 def by_error(spread: Spread, seen: Seen, dtype: str, scheme: str) -> tuple[float, float]:

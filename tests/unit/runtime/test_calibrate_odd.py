@@ -90,3 +90,17 @@ def test_the_reference_has_no_policies(tmp_path: Path, capsys: pytest.CaptureFix
 def test_data_of_another_kind(data: Any) -> None:
     with pytest.raises(UsageError, match="data is a list of samples"):
         pl.calibrate(LINEAR + ONE.format("p"), data, on="cpu")
+
+
+@pytest.mark.parametrize("values", [2, 3, 1000, 9999, 40_000])
+@pytest.mark.parametrize("largest", [1e4, -1e4])
+def test_a_percentile_keeps_as_many_values_as_it_says(values: int, largest: float) -> None:
+    """As many are cut off above as below, and of few values none, so that 99.99 percent are left; ends are exact to 0.4 percent."""
+    x = np.random.default_rng(values).standard_normal(values).astype(np.float32)
+    x[values // 2] = largest
+    text = "op @twice(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { compute { %y[n] = 2 * %x[n] } }\n" \
+           "pipeline @p(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { %y = @twice(%x) }\n"
+    edge = pl.calibrate(text, [{"x": x}], method="percentile", on="cpu", output="off").calibration.edges["x"]
+    ordered, cut = np.sort(x.astype(np.float64)), int(0.00005 * (values - 1))
+    np.testing.assert_allclose([edge.low, edge.high], [ordered[cut], ordered[-1 - cut]], rtol=4e-3)
+    assert ((x < edge.low * (1.0 + 4e-3 * (1 if edge.low < 0 else -1))) | (x > edge.high * (1.0 + 4e-3 * (1 if edge.high > 0 else -1)))).sum() <= 1e-4 * values
