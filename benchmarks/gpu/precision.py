@@ -88,25 +88,25 @@ def ffn_text(channels: int, hidden: int) -> str:
     assert found is not None
     op = found[0].replace("  graph {", "  downgrade sm_90 { dtype = i8 }\n  graph {", 1)
     e, f = channels, hidden
-    return (f"import std.nn\n\n{op}\npipeline @layer(%x: tensor<Rx{e}xf16>, param %w1: tensor<{e}x{f}xf16>, param %b1: tensor<{f}xf16>, "
-            f"param %w2: tensor<{f}x{e}xf16>, param %b2: tensor<{e}xf16>) -> (%y: tensor<Rx{e}xf16>) {{\n"
+    return (f"import std.nn\n\n{op}\npipeline @layer(%x: tensor<BxSx{e}xf16>, param %w1: tensor<{e}x{f}xf16>, param %b1: tensor<{f}xf16>, "
+            f"param %w2: tensor<{f}x{e}xf16>, param %b2: tensor<{e}xf16>) -> (%y: tensor<BxSx{e}xf16>) {{\n"
             "  %y = @ffn(%x, %w1, %b1, %w2, %b2) as ffn\n}\n")
 
 
-def _ffn(rows: int = 16384, channels: int = 1024, hidden: int = 4096) -> Case:
+def _ffn(batch: int = 32, length: int = 512, channels: int = 1024, hidden: int = 4096) -> Case:
     rng = np.random.default_rng(8)
 
     def normal(*shape: int, terms: int = 1) -> Array:
         return (rng.standard_normal(shape, np.float32) / np.float32(np.sqrt(terms))).astype(np.float16)
     params = {"w1": normal(channels, hidden, terms=channels), "b1": normal(hidden, terms=100), "w2": normal(hidden, channels, terms=hidden),
               "b2": normal(channels, terms=100)}
-    x = normal(rows, channels)
-    return Case(ffn_text(channels, hidden), {"x": x}, params, calibrate=[{"x": x[:256]}])
+    x = normal(batch, length, channels)
+    return Case(ffn_text(channels, hidden), {"x": x}, params, calibrate=[{"x": x[:1]}])
 
 
 CASES: dict[str, Callable[..., Case]] = {
     "denoiser 32x256x256, 32 channels": _denoiser, "inspection net 32x256x256": _inspection,
-    "transformer block 16x512, 1024 channels": _transformer, "feed-forward 16384 rows, 1024 to 4096 and back": _ffn,
+    "transformer block 16x512, 1024 channels": _transformer, "feed-forward 32x512, 1024 to 4096 channels and back": _ffn,
 }
 
 

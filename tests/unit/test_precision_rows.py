@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from gpu import precision
 
 SMALL = {"denoiser": precision._denoiser(2, 24), "inspection": precision._inspection(4, 64), "transformer": precision._transformer(1, 8),
-         "feed-forward": precision._ffn(8, 64, 96)}
+         "feed-forward": precision._ffn(2, 4, 64, 96)}
 
 
 @pytest.mark.parametrize("name", SMALL)
