@@ -24,8 +24,6 @@ WEIGHTS = 40960
 """Bytes of the right factor that a block has room for."""
 HELD = 80
 """Words that a lane may hold of all lines of its rows."""
-LEAST = 2
-"""Columns."""
 GATHERED = 40
 """Terms of a row that may be put together of single elements."""
 AT_A_TIME = 64
@@ -61,7 +59,7 @@ def strips_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, p
         return None
     held = carriers(op, local, p, arch)
     read, ranges, n = plain_read(p.left), ranges_of(p.reduce), count(piece.axes[-1])
-    if isinstance(held, str) or read is None or local(read.tensor) or n is None or n < LEAST or not _whole(tensor, piece, n):
+    if isinstance(held, str) or read is None or local(read.tensor) or n is None or n < 1 or not _whole(tensor, piece, n):
         return None
     first, second = held
     rows = [count(piece.axes[k]) for k in p.rows]

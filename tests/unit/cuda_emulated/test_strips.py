@@ -57,7 +57,7 @@ def arrays(c: int, o: int) -> tuple[Array, Array, Array]:
 @NEEDS_COMPILER
 @pytest.mark.parametrize("out", ["i8", "f16"])
 @pytest.mark.parametrize("by_terms", [False, True])
-@pytest.mark.parametrize(("c", "o"), [(64, 64), (32, 128), (128, 32), (16, 24), (96, 48), (80, 40), (32, 3), (64, 60), (16, 136)])
+@pytest.mark.parametrize(("c", "o"), [(64, 64), (32, 128), (128, 32), (16, 24), (96, 48), (80, 40), (32, 3), (32, 1), (64, 60), (16, 136)])
 def test_lines_of_any_width(c: int, o: int, by_terms: bool, out: str) -> None:
     text = pointwise(c, o, by_terms, out)
     assert kinds(text) == ["strips"]
