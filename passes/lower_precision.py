@@ -45,7 +45,7 @@ from pipelink_ir.passes.precision.calibrated import Calibration, check_calibrati
 from pipelink_ir.passes.precision.edges import Line, Operators, args_of, joined, named, spread, stem, with_operators
 from pipelink_ir.passes.precision.floats import LARGEST, lowered, with_clause
 from pipelink_ir.passes.precision.insert import put_in, results_in
-from pipelink_ir.passes.precision.plans import Plan
+from pipelink_ir.passes.precision.plans import UNCALIBRATED, Plan
 from pipelink_ir.passes.precision.policy import Policy, policy_of
 from pipelink_ir.passes.precision.pushing import Pushing, given_codes, put_chosen
 from pipelink_ir.passes.precision.survey import plans_of
@@ -155,6 +155,8 @@ class _Lowering:
                     plans[name] = replace(plan, sums=sums + why)
                 else:
                     asked = f"it has to take {round(100 * (1 - MARGIN))} % less time"
+                    if UNCALIBRATED in plan.ranges.values():
+                        asked += ", and its ranges are found at each call since there is no calibration: pipelinkc calibrate makes one"
                     plans[name] = replace(plan, refused=f"declined: {plan.policy.dtype or plan.policy.weights} does not pay: {sums} ({asked})")
 
     def _has_to_be(self, name: str) -> bool:

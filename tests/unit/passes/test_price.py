@@ -166,6 +166,10 @@ pipeline @p(%x: tensor<ROWSx4096xf16>, param %w: tensor<4096x16384xf16>) -> (%y:
     assert "declined: i8 does not pay: " in small
     assert "convert, quantise and bring back" in small
     assert "lowered:" not in small
+    assert "no calibration" not in small
+    # The clause leaves open where ranges come from, and nothing has measured them: that is part of what it costs.
+    unmeasured = reasons(lowered(text.replace("ROWS", "256").replace(", ranges = dynamic FORCE", "").replace("4096", "256").replace("16384", "256"), "sm_90"))
+    assert "its ranges are found at each call since there is no calibration: pipelinkc calibrate makes one" in unmeasured
     forced = reasons(lowered(text.replace("ROWS", "256").replace("FORCE", ", force = true").replace("4096", "256").replace("16384", "256"), "sm_90"))
     assert "lowered:" in forced
 
