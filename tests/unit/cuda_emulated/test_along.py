@@ -17,9 +17,10 @@ pytestmark = NEEDS_COMPILER
 
 
 def convolution(dtype: str, channels: int) -> str:
-    """A convolution to one channel."""
+    """A convolution to one channel, each place of which a thread computes."""
     return f"""op @head(%x: tensor<NxHxWx{channels}x{dtype}, NHWC>, %k: tensor<3x3x{channels}x1x{dtype}>) -> (%y: tensor<NxHxWx1xf32>) {{
       memory {{ %x {{ border = constant(0) }} }}
+      schedule {{ target = cuda, %y {{ map = grid }} }}
       compute {{ %y[n, h, w, o] = sum[dy < 3, dx < 3, c < {channels}](%x[n, h + dy - 1, w + dx - 1, c] * %k[dy, dx, c, o]) }}
     }}
     pipeline @p(%x: tensor<NxHxWx{channels}x{dtype}, NHWC>, %k: tensor<3x3x{channels}x1x{dtype}>) -> (%y: tensor<NxHxWx1xf32>) {{ %y = @head(%x, %k) }}
