@@ -34,7 +34,7 @@ COMPUTED = 0.45
 MULTIPLIED = 0.7
 """Of the rate of its tensor cores (H200, measured: .75 of f16 where a product is large)."""
 MULTIPLIED_CODES = 0.45
-"""The same for bytes, whose products are over sooner and wait for memory (H200, measured: .71 where all is large, much less else)."""
+"""The same for bytes by kernels for smaller products, which are over sooner and wait for memory; those that stream reach as much (H200, measured: .79)."""
 SAME_LINE = 3
 """So many times what is read must fit into the cache to be there when the next kernel reads it."""
 LARGE = 1 << 24
@@ -210,7 +210,9 @@ def _kernel(k: Kernel, tensors: Mapping[str, Tensor], size: dict[str, float], cl
     products = [(d, amount(a, env)) for d, a in k.cores]
     memory = (moved - near) / machine.bandwidth + near / machine.near
     # Without a rate for a dtype the scheduler would not have taken tensor cores.
-    arithmetic = plain / machine.arithmetic + sum(m / machine.cores[d] for d, m in products)
+    cores = sum(m / machine.cores[d] * (_reached(d) / MULTIPLIED if k.streams else 1) for d, m in products)
+    beside = plain / machine.arithmetic
+    arithmetic = max(beside, cores) + min(beside, cores) / 4 if k.streams else beside + cores
     seconds = machine.launch + max(memory, arithmetic) + min(memory, arithmetic) / 2
     return Price(seconds, moved, plain + 2 * sum(m for _, m in products), 1)
 

@@ -66,6 +66,8 @@ class Kernel:
     """Multiplications with their additions, by dtype of the factors."""
     reads: set[str] = field(default_factory=set)
     writes: set[str] = field(default_factory=set)
+    streams: bool = False
+    """Whether factors stream (wgmma): products are large, and what follows them runs beside the next ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ def _launch(op: TypedOperator, plan: Plan, launch: tuple[KernelPlan, ...], done:
         one = _one(op, plan, names, k)
         out.plain += [Amount(a.ranges, a.each * BESIDE.get(k.kind, 1.0)) for a in one.plain]
         out.cores += one.cores
+        out.streams |= isinstance(k.way, Streamed)
         out.reads |= one.reads
         out.writes |= one.writes
     if out.writes:
