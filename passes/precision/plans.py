@@ -9,8 +9,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.nodes import Apply, Axis, Define, Name, Operand, Operator, Reduce
-from pipelink_ir.ir.walk import reads_in, walk
+from pipelink_ir.ir.nodes import Apply, Axis, Define, Expr, FloatLit, IntLit, Name, Operand, Operator, Read, Reduce
+from pipelink_ir.ir.walk import children, reads_in, walk
 from pipelink_ir.passes.precision.calibrated import EdgeRange, scale_of
 from pipelink_ir.passes.precision.codes import Codes
 from pipelink_ir.passes.precision.edges import stem
@@ -25,6 +25,8 @@ CALIBRATED, MEASURED, UNCALIBRATED, GIVEN = "calibrated", "measured", "uncalibra
 """Where the range of an activation comes from: the file; each call, as the policy says; each call, since there is no file; the program, which has codes."""
 
 _CURVED = frozenset(("exp", "exp2", "expm1", "log", "log2", "log1p", "logaddexp", "sqrt", "rsqrt", "pow", "**", "/"))
+_AT_ZERO = frozenset(("log", "log2", "rsqrt"))
+"""Functions that are infinite at 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def _nothing(op: Operator, policy: Policy) -> str:
 
 def _float(op: Operator, policy: Policy, dtype: str) -> Plan:
     if dtype.startswith("f8"):
-        names = tuple(o.name for o in op.operands if is_float(o.type.dtype) and contracted(op, o.name))
+        names = tuple(o.name for o in op.operands if is_float(o.type.dtype) and contracted(op, o.name) and not divides(op, o.name))
     else:
         names = varying(op)
         if not admitted(op, dtype):
@@ -133,7 +135,7 @@ def _float(op: Operator, policy: Policy, dtype: str) -> Plan:
 
 def _activations(op: Operator, policy: Policy, dtype: str, weights: Set[str], ranges: Mapping[str, EdgeRange | None], calibrated: bool,
                  ready: Mapping[str, Codes], out: Plan) -> Plan:
-    floats = [o for o in op.operands if is_float(o.type.dtype)]
+    floats = [o for o in op.operands if is_float(o.type.dtype) and not divides(op, o.name)]
     products = [o for o in floats if contracted(op, o.name)]
     asked = [o for o in products or floats if o.name not in weights and (not products or _meets(op, o, {x.name for x in products}))]
     shares = False
@@ -194,8 +196,27 @@ def curved(op: Operator) -> bool:
     return any(isinstance(e, Reduce) for e in body) and any(isinstance(e, Apply) and e.fn in _CURVED for e in body)
 
 
+def divides(op: Operator, operand: str) -> bool:
+    """Whether something is divided by an operand as it is, or its logarithm or reciprocal root is taken. What is small beside the largest has the code 0,
+    and the result would be infinite."""
+    own = set(carried(op, operand))
+
+    def plain(e: Expr) -> bool:
+        """Whether an expression has a read of it, other than in a sum."""
+        return (isinstance(e, Read) and e.tensor in own) or (not isinstance(e, Reduce) and any(plain(c) for c in children(e)))
+
+    def at_zero(e: Expr) -> bool:
+        if not isinstance(e, Apply):
+            return False
+        if e.fn == "/":
+            return plain(e.args[1])
+        power = e.fn in ("**", "pow") and not (isinstance(e.args[1], IntLit | FloatLit) and e.args[1].value >= 0)
+        return (power or e.fn in _AT_ZERO) and plain(e.args[0])
+    return any(at_zero(e) for d in (op.compute.body if op.compute is not None else ()) for e in walk(d.value))
+
+
 def _weights(op: Operator, policy: Policy, kind: str, weights: Set[str], out: Plan) -> Plan:
-    operands = [o for o in op.operands if o.name in weights and is_float(o.type.dtype) and contracted(op, o.name)]
+    operands = [o for o in op.operands if o.name in weights and is_float(o.type.dtype) and contracted(op, o.name) and not divides(op, o.name)]
     if kind in DTYPES and is_float(kind) and not kind.startswith("f8"):
         names = tuple(o.name for o in operands if o.type.dtype != kind)
         return replace(out, dtype=kind, names=names) if names and out.dtype is None else out

@@ -65,3 +65,37 @@ def test_a_sum_that_is_too_long_at_the_call_is_told_at_the_clause() -> None:
     with pytest.raises(ProgramError, match="'K <= 131071' does not hold") as found:
         run(x=ones((1, most + 1), np.float32), w=ones((most + 1, 1), np.float32), b=ones(1, np.float32))
     assert found.value.diagnostics[0].span.line == 3
+
+
+@pytest.mark.parametrize("keys", ["dtype = i8", "dtype = i8, scheme = affine", "dtype = u8, weights = i8, scheme = affine", "weights = i4", "dtype = f8e4m3",
+                                  "dtype = i8, granularity = tensor"])
+def test_what_divides_is_no_code(keys: str) -> None:
+    """A small divisor has the code 0, and the quotient would be infinite; nor is it one where codes are made of the same edge for another operator."""
+    text = f"""op @ratios(%x: tensor<NxKxf32>, %w: tensor<KxMxf32>) -> (%y: tensor<NxMxf32>) {{
+      downgrade cpu {{ {keys}, force = true }}
+      compute {{ %y[n, m] = sum[k < K](%x[n, k] / %w[k, m]) }}
+    }}
+    pipeline @p(%x: tensor<NxKxf32>, param %w: tensor<KxMxf32>) -> (%y: tensor<NxMxf32>) {{ %y = @ratios(%x, %w) }}
+    """
+    x, w = drawn(4, 3), np.array([[1e-3, 1], [1, -1], [100, 1]], np.float32)
+    exact = (x.astype(np.float64)[:, :, None] / w).sum(1)
+    assert np.abs(ran(text, x=x, w=w) - exact).max() <= 0.07 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("value", ["%a[n, k] / %x[n, k]", "%a[n, k] + log(%x[n, k])", "%a[n, k] * rsqrt(%x[n, k])", "%a[n, k] * %x[n, k] ** -1"])
+def test_what_is_infinite_at_zero_reads_no_codes(value: str) -> None:
+    text = LINEAR.format("dtype = i8, ranges = dynamic, force = true") + f"""op @beside(%a: tensor<NxKxT>, %x: tensor<NxKxT>) -> (%y: tensor<NxKxT>) {{
+      memory {{ dtypes = [f16, f32] }}
+      downgrade cpu {{ dtype = i8, ranges = dynamic, force = true }}
+      compute {{ %y[n, k] = {value} }}
+    }}
+    pipeline @p(%a: tensor<NxKxf32>, %x: tensor<NxKxf32>, param %w: tensor<KxMxf32>, param %b: tensor<Mxf32>) -> (%y: tensor<NxKxf32>, %z: tensor<NxMxf32>) {{
+      %y = @beside(%a, %x)
+      %z = @linear(%x, %w, %b)
+    }}
+    """
+    a, x = drawn(3, 4), np.array([[1e-4, 1, 2, 3], [50, 1e-3, 1, 1], [4, 3, 100, 1]], np.float32)
+    exact = {"/": a / x.astype(np.float64), "+": a + np.log(x.astype(np.float64)), "r": a / np.sqrt(x.astype(np.float64))}
+    found = ran(text, a=a, x=x, w=drawn(4, 2), b=drawn(2))
+    expected = exact["+" if "log" in value else "r" if "rsqrt" in value else "/"]
+    assert np.abs(found - expected).max() <= 0.02 * np.abs(expected).max()
