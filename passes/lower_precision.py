@@ -42,12 +42,12 @@ from pipelink_ir.ir.walk import deep
 from pipelink_ir.passes.contracts.edges import declared_range
 from pipelink_ir.passes.manager import register_pass
 from pipelink_ir.passes.precision.calibrated import Calibration, check_calibration
+from pipelink_ir.passes.precision.choices import Pushing, given_codes, put_chosen
 from pipelink_ir.passes.precision.edges import Line, Operators, args_of, joined, named, spread, stem, with_operators
 from pipelink_ir.passes.precision.floats import LARGEST, lowered, with_clause
 from pipelink_ir.passes.precision.insert import put_in, results_in
 from pipelink_ir.passes.precision.plans import UNCALIBRATED, Plan
 from pipelink_ir.passes.precision.policy import Policy, policy_of
-from pipelink_ir.passes.precision.pushing import Pushing, given_codes, put_chosen
 from pipelink_ir.passes.precision.survey import plans_of
 
 

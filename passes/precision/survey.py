@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.nodes import Alias, Node, Operator, Pipeline
 from pipelink_ir.passes.precision.calibrated import Calibration, EdgeRange
+from pipelink_ir.passes.precision.choices import given_codes
 from pipelink_ir.passes.precision.codes import Codes
 from pipelink_ir.passes.precision.edges import args_of
 from pipelink_ir.passes.precision.plans import Plan, plan
 from pipelink_ir.passes.precision.policy import Policy
-from pipelink_ir.passes.precision.pushing import given_codes
 
 
 def plans_of(p: Pipeline, operators: Mapping[str, Operator], policies: Mapping[str, Policy], calibration: Calibration | None) -> dict[str, Plan]:
