@@ -172,7 +172,8 @@ class _Lowering:
         for p in self.module.pipelines:
             mine = seen is not None and seen.pipeline == p.name
             ranges = seen.edges if seen is not None and mine else {}
-            measured = seen.measured(self.module, p.name, str(self.arch)) if seen is not None and mine else {}
+            lowered = [name for name, plan in self.plans[p.name].items() if plan.lowers]
+            measured = seen.measured(self.module, p.name, str(self.arch), lowered) if seen is not None and mine else {}
             check_budgets(p, self.operators.known, self.plans[p.name], ranges, measured, str(self.arch), self.report)
 
     def lower(self, module: Module, kept: frozenset[str] | None = None) -> Module:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.diagnostics import Report, did_you_mean
@@ -58,19 +58,22 @@ class Calibration:
     program: str = ""
     policies: Mapping[str, str] = field(default_factory=dict)
     """Digests by architecture."""
+    declined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By architecture, edges of nodes whose clause was not carried out when errors were measured."""
     path: str = field(default="", compare=False)
     span: Span = field(default=NOWHERE, compare=False, repr=False)
     spans: Mapping[str, Span] = field(default_factory=dict, compare=False, repr=False)
     """Where keys of the file have their values."""
 
-    def measured(self, module: Module, pipeline: str, arch: str) -> Mapping[str, float]:
-        """The errors that were measured on an architecture (those of sm_90 count for sm_90a), none where program or policies have changed since."""
+    def measured(self, module: Module, pipeline: str, arch: str, lowered: Collection[str] = ()) -> Mapping[str, float]:
+        """The errors that were measured on an architecture (those of sm_90 count for sm_90a), none where program or policies have changed since, or where
+        one of the nodes that are lowered now was not then: what pays is the compiler's decision, and another version may decide otherwise."""
         known = arch if arch in self.errors else arch.rstrip("af")
         if pipeline != self.pipeline or known not in self.errors:
             return {}
         if self.policies.get(known) != policies_digest(module, pipeline, arch) or self.program != program_digest(module, pipeline):
             return {}
-        return self.errors[known]
+        return {} if set(self.declined.get(known, ())).intersection(lowered) else self.errors[known]
 
 
 # -------------------------------------------------------------------------------------------------------------------------- scales

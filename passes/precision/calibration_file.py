@@ -10,6 +10,8 @@
       y.h: {min: 0.0, max: 12.5, low: 0.0, high: 11.0, rms: 1.4, clipped: 0.0001}
     policies:
       sm_75: 91be…                     # a digest of the clauses for this target, for its errors
+    declined:
+      sm_75: [y.h]                     # what was left as it is when these were measured
     errors:
       sm_75: {y: 0.0031}
 """
@@ -31,7 +33,7 @@ VERSION = 1
 """Of the format of files."""
 HELP = f"correct it, or {AGAIN}"
 WHAT = "a calibration file"
-KEYS = ("calibration", "pipeline", "program", "method", "samples", "random", "edges", "policies", "errors")
+KEYS = ("calibration", "pipeline", "program", "method", "samples", "random", "edges", "policies", "declined", "errors")
 _NEEDED = ("calibration", "pipeline", "method", "edges")
 EDGE_KEYS = ("min", "max", "low", "high", "rms", "clipped", "nan", "inf")
 _EDGE_NEEDED = ("min", "max", "low", "high")
@@ -83,7 +85,7 @@ class _Reader:
         elif self._is(root, "mapping", WHAT):
             kinds: dict[str, Callable[[Any, str], Any]] = {
                 "calibration": self._version, "pipeline": self._text, "program": self._text, "policies": self._digests, "method": self._method,
-                "samples": self._count, "random": self._flag, "edges": self._edges, "errors": self._errors}
+                "samples": self._count, "random": self._flag, "edges": self._edges, "declined": self._declined, "errors": self._errors}
             for key, node in self._entries(root, KEYS, WHAT):
                 values[key] = kinds[key](node, f"'{key}'")
                 self.spans[key] = self._span(node)
@@ -210,6 +212,10 @@ class _Reader:
     def _digests(self, node: Any, what: str) -> dict[str, str]:
         return {arch: self._text(value, f"the digest of {arch}") or "" for arch, value in self._of_targets(node, what)}
 
+    def _declined(self, node: Any, what: str) -> dict[str, tuple[str, ...]]:
+        return {arch: tuple(self._text(edge, f"an edge that {arch} leaves as it is") or "" for edge in names.value)
+                for arch, names in self._of_targets(node, what) if self._is(names, "sequence", f"what {arch} leaves as it is")}
+
     def _errors(self, node: Any, what: str) -> dict[str, dict[str, float]]:
         return {arch: {name: self._error(name, value) for name, value in self._entries(table, None, arch)}
                 for arch, table in self._of_targets(node, what) if self._is(table, "mapping", f"what is said of {arch}")}
@@ -240,6 +246,8 @@ def calibration_text(c: Calibration) -> str:
         lines.append(f"  {_scalar(name)}: {{{', '.join(f'{k}: {v}' for k, v in values.items())}}}")
     if c.policies:
         lines += ["policies:", *(f"  {arch}: {_scalar(digest)}" for arch, digest in c.policies.items())]
+    if any(c.declined.values()):
+        lines += ["declined:", *(f"  {arch}: [{', '.join(map(_scalar, edges))}]" for arch, edges in c.declined.items() if edges)]
     if c.errors:
         lines.append("errors:")
         for arch, table in c.errors.items():

@@ -62,8 +62,8 @@ def names_in(flat: Flat, done: Flat) -> dict[str, str]:
 
 
 def declined(done: Flat, names: Mapping[str, str]) -> dict[str, str]:
-    """Why nodes were left as they are, by the edges that they make."""
-    reasons = {e.name: n.reason for n in done.pipeline.nodes if isinstance(n, Node) and n.reason for e in n.results}
+    """Why nodes were left as they are, by the edges that they make. (What is declined of a lowered node is something else, its `inplace` for one.)"""
+    reasons = {e.name: n.reason for n in done.pipeline.nodes if isinstance(n, Node) and n.reason and not n.reason.startswith("lowered: ") for e in n.results}
     said = ((edge, part) for edge, name in names.items() for part in reasons.get(name, "").split("; "))
     return {edge: part.removeprefix("declined: ") for edge, part in said if part.startswith("declined: ")}
 

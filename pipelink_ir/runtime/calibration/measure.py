@@ -131,7 +131,8 @@ class Job:
             raise UsageError(f"no edge of '@{flat.name}' had a finite value: there is nothing to calibrate by" + "".join(f"; {w}" for w in warnings))
         errors, checked, refused = self._errors(found, samples, archs, output)
         digests = {a: policies_digest(self.flat(a).module, flat.name, a) for a in errors}
-        found = replace(found, errors=errors, policies=digests)
+        left = {a: tuple(k.edge for k in checked if k.arch == a and k.declined) for a in errors}
+        found = replace(found, errors=errors, policies=digests, declined=left)
         if output is not None:
             files.kept(found, output)
         refused += [d for a in errors for d in refusals(self.flat(a), a, found, checked, output)]

@@ -42,6 +42,7 @@ BAD: list[tuple[str, str, int, int, str]] = [
     ("high: 900", "hi: 900", 7, 36, "no key 'hi'"),
     ("  no.h: {min: 0, max: 1e3, low: 0, high: 900}", "  no.h: 3", 7, 9, "is a table"),
     ("  no.h: {", "  x: {", 7, 3, "written twice"),
+    ("errors:\n", "declined: {sm_75: y}\nerrors:\n", 8, 19, "is a list"),
     ("sm_75", "turing", 9, 11, "no target 'turing'"),
     ("y: 0.003", "y: -1", 9, 14, "cannot be negative"),
     ("edges:\n", "edges: [1]\nsamples: 3\nx:\n", 5, 8, "is a table"),
@@ -228,6 +229,13 @@ def test_errors_of_an_architecture_count_for_its_variants() -> None:
     own = text.replace("downgrade sm_90 {", "downgrade sm_90a { dtype = bf16 } downgrade sm_90 {")
     assert found.measured(flat(own), "net", "sm_90a") == {}
     assert found.measured(flat(own), "net", "sm_90") == {"y": 0.5}
+
+
+def test_errors_of_a_plan_that_left_a_node_as_it_is_do_not_count_where_it_is_lowered() -> None:
+    found = made(declined={"sm_75": ("h",)})
+    assert found.measured(flat(NET), "net", "sm_75", ["y"]) == {"y": 0.5}
+    assert found.measured(flat(NET), "net", "sm_75", ["h", "y"]) == {}
+    assert parse_calibration(calibration_text(found).encode(), "a.yaml").declined == {"sm_75": ("h",)}
 
 
 def test_errors_of_another_policy_do_not_count() -> None:
