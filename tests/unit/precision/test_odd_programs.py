@@ -24,7 +24,7 @@ def drawn(*shape: int) -> Array:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-def ran(text: str, **arrays: Array) -> Array:
+def ran(text: str, **arrays: Any) -> Array:
     return np.asarray(pl.compile(text, target="cpu", calibration="off")(**arrays).y)
 
 

@@ -20,12 +20,12 @@ LINEAR = """op @linear(%x: tensor<...xKxT>, %w: tensor<KxMxT>) -> (%y: tensor<..
 ONE = "pipeline @{0}(%x: tensor<Bx8xf32>, param %w: tensor<8x5xf32>) -> (%y: tensor<Bx5xf32>) {{ %y = @linear(%x, %w) }}\n"
 
 
-def arrays(seed: int, rows: int = 4) -> dict[str, np.ndarray[Any, Any]]:
+def arrays(seed: int, rows: int = 4) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     return {"x": rng.standard_normal((rows, 8)).astype(np.float32), "w": rng.standard_normal((8, 5)).astype(np.float32)}
 
 
-def close(found: Any, given: dict[str, np.ndarray[Any, Any]]) -> bool:
+def close(found: Any, given: dict[str, Any]) -> bool:
     """Within half a step of each factor, in every term of the sum."""
     x, w = (given[k].astype(np.float64) for k in "xw")
     sx, sw = np.abs(x).max() / 127, np.abs(w).max(0) / 127
