@@ -201,7 +201,10 @@ def test_commands_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """They draw pictures, measure ranges and errors within the budgets, and write results."""
     from pipelink_ir.cli.main import main
     commands = [c.split() for c in re.findall(r"^    (\S.*)$", (nets.FOLDER.parent / "README.md").read_text(encoding="utf-8"), re.MULTILINE)]
-    assert [c[:2] for c in commands] == [["python", "examples/precision/data.py"], ["pipelinkc", "calibrate"], ["pipelinkc", "run"]]
+    # What takes long is left out: what it does is tested above on less.
+    commands = [c for c in commands if "transformer" not in " ".join(c) and "cuda-emulated:sm_87" not in c]
+    assert [c[:2] for c in commands] == [["python", "examples/precision/data.py"], ["pipelinkc", "calibrate"], ["pipelinkc", "run"],
+                                         ["python", "examples/precision/data.py"], ["pipelinkc", "calibrate"]]
     shutil.copytree(nets.FOLDER, tmp_path / "examples" / "precision")
     (tmp_path / "out").mkdir()
     monkeypatch.chdir(tmp_path)
