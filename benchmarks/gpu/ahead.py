@@ -97,12 +97,12 @@ def _measure_alone(lock: Path) -> None:
 
 def compile_one(name: str, result: Path, lock: Path) -> None:
     """A row in every mode; after each its seconds are written down."""
-    from gpu import peers, rows
+    from gpu import choice, peers, rows
     cp, torch = importlib.import_module("cupy"), importlib.import_module("torch")
     peers.alike(torch)
     _measure_alone(lock)
     with alone(lock):
-        work = rows.named(name).make(rows.Make(cp, torch, cp.random.default_rng(0)))
+        work = choice.named(name).make(rows.Make(cp, torch, cp.random.default_rng(0)))
         tensors = [torch.from_dlpack(x) for x in work.inputs.values()]
         torch.cuda.synchronize()
     took: dict[str, float] = {}

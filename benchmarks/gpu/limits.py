@@ -11,7 +11,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [p for p in (str(ROOT), str(ROOT / "benchmarks")) if p not in sys.path]
-from gpu import counters, rows  # noqa: E402
+from gpu import choice, counters, rows  # noqa: E402
 
 TIME = "gpu__time_duration.sum"
 SHARES = {
@@ -70,7 +70,7 @@ def one_row(name: str) -> None:
     """What is profiled."""
     import pipelink_ir as pl
     cp = importlib.import_module("cupy")
-    work = rows.named(name).make(rows.Make(cp, importlib.import_module("torch"), cp.random.default_rng(0)))
+    work = choice.named(name).make(rows.Make(cp, importlib.import_module("torch"), cp.random.default_rng(0)))
     p = pl.compile(work.program, target="cuda")
     params = {o.name: work.inputs[o.name] for o in p.inputs if o.param}
     call: Any = p.bind(**params) if params else p

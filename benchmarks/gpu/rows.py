@@ -6,7 +6,7 @@ Arrays are made when a row is run, not before: they are large. `floor` is the ti
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -270,17 +270,3 @@ ROWS = (
     Row("matmul+bias+gelu f16 8192x4096x16384", _linear, "linear"),
     Row("product i8 8192x4096x16384", _int8),
 )
-
-
-def select(words: Sequence[str]) -> list[Row]:
-    """The rows in whose names one of the words is, those of odd shapes if a word begins with `odd`; all but those without words."""
-    from gpu.odd import ODD
-    low = [w.lower() for w in words]
-    some = ODD if any(w.startswith("odd") for w in low) else ()
-    return [r for r in ROWS if not low or any(w in r.name.lower() for w in low)] + [r for r in some if any(w in r.name.lower() for w in low)]
-
-
-def named(name: str) -> Row:
-    """The row of that name."""
-    from gpu.odd import ODD
-    return next(r for r in (*ROWS, *ODD) if r.name == name)

@@ -291,8 +291,8 @@ def soak() -> None:
 
 def bench() -> None:
     """The rows of the table."""
-    from gpu import measure, rows
-    measure.run(keep, rows.select(ROWS), PEERS, AHEAD)
+    from gpu import choice, measure
+    measure.run(keep, choice.select(ROWS), PEERS, AHEAD)
 
 
 def blurs() -> None:
@@ -303,9 +303,9 @@ def blurs() -> None:
 
 def limits() -> None:
     """What the rows that are named wait for; a few of them without names."""
-    from gpu import rows
+    from gpu import choice
     from gpu.limits import find
-    find(keep, rows.select(ROWS or ("sobel+gamma", "resize")))
+    find(keep, choice.select(ROWS or ("sobel+gamma", "resize")))
 
 
 def precision() -> None:

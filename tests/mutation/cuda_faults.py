@@ -3,12 +3,12 @@ from __future__ import annotations
 
 from tests.mutation.faults import Fault
 
-NUMBERS, THREADS, FACTS, GEOMETRY, KINDS, BOUNDS, LITERALS = (f"backends/cuda/{n}" for n in (
-    "prelude/numbers.cuh", "prelude/threads.cuh", "target_facts.py", "geometry.py", "kinds.py", "bounds.py", "literals.py"))
+NUMBERS, FUNCTIONS, THREADS, FACTS, GEOMETRY, KINDS, BOUNDS, LITERALS = (f"backends/cuda/{n}" for n in (
+    "prelude/numbers.cuh", "prelude/functions.cuh", "prelude/threads.cuh", "target_facts.py", "geometry.py", "kinds.py", "bounds.py", "literals.py"))
 EMIT, STMT, EXPR, USER = (f"backends/cuda/{n}.py" for n in ("emit", "emit_stmt", "emit_expr", "user_launch"))
 BORDERS, TEAM, NESTS, RECUR, PRODUCT, TURN, SORT, FLAT = (f"backends/loops/{n}.py" for n in (
     "borders", "gpu/team", "gpu/nests", "gpu/recur", "gpu/product", "gpu/turn", "gpu/sort", "gpu/flat"))
-WINDOW, PACK = "backends/loops/gpu/window.py", "backends/loops/gpu/pack.py"
+WINDOW, PACK, MMA = (f"backends/loops/gpu/{n}.py" for n in ("window", "pack", "mma"))
 DERIVE = "passes/scheduling/parts.py"
 
 
@@ -25,7 +25,7 @@ CUDA_FAULTS = [
     seed("lanes are combined in one step too few", THREADS, "for (int n = 1; n < PL_LANES; n *= 2) value = Rule", "for (int n = 2; n < PL_LANES; n *= 2) value = Rule"),
     seed("no barrier between the steps of a recurrence", RECUR, "                    e.raw(form.Barrier())\n", "                    pass\n"),
     seed("no barrier behind the square of a transposition", TURN, "        e.raw(form.Barrier())\n", ""),
-    seed("no barrier before the next tiles of a product", PRODUCT, "                    e.assign(acc, self._plus(acc, a[i], b[j]))\n            e.raw(form.Barrier())\n", "                    e.assign(acc, self._plus(acc, a[i], b[j]))\n"),
+    seed("no barrier before the next tiles of a product", PRODUCT, "            e.raw(form.Await(cut.stages - 2))\n            e.raw(form.Barrier())\n", "            e.raw(form.Await(cut.stages - 2))\n"),
     seed("no barrier between the levels of sorting", SORT, "                e.raw(form.Barrier())\n", ""),
     seed("shared memory of the next turn overtakes the last one", STMT, 'self.line(f"{self.facts.barrier}  // what the last turn left in shared memory has been read")', "pass"),
     seed("every thread stores what is the leader's", STMT, "return self.uniform and not self.e.places[s.buffer if isinstance(s, Store) else s.to].private", "return False"),
@@ -35,11 +35,11 @@ CUDA_FAULTS = [
     seed("loops run one turn too far", STMT, "{var} < {limit}; {advance", "{var} <= {limit}; {advance"),
     seed("the last block, which is not full, does nothing", THREADS, "PL_DEVICE index_t grid_threads() { return blocks() * threads(); }", "PL_DEVICE index_t grid_threads() { return blocks() * threads() + threads(); }"),
     seed("the edge of a transposition is not guarded", TURN, 'e.when(e.op("and", e.op("<", i, self.axes[self.down].n), e.op("<", j, self.axes[self.across].n)))', 'e.when(e.op("<", j, self.axes[self.across].n))'),
-    seed("rows behind the end are computed with a run", WINDOW, 'full = e.op("<=", e.op("+", first, i64(w.rows)), self.down.n)', 'full = e.op("<", first, self.down.n)'),
+    seed("rows behind the end are computed with a run", WINDOW, 'full = rows = e.op("<=", e.op("+", first, i64(w.rows)), self.down.n)', 'full = rows = e.op("<", first, self.down.n)'),
     seed("one place beside a run is taken for inside", WINDOW, "for k in range(size)}", "for k in range(size + 1)}"),
     seed("neighbours move from any place", PACK, "if starts and self._multiple(buffer, terms, size):", "if starts:"),
     seed("the last tile of a product is left out", PRODUCT, 'self.e.op("+", axis.total, i64(size - 1))', "axis.total"),
-    seed("terms behind the end of a tile count", PRODUCT, 'inside = e.op("and", e.op("<", row, side.total), e.op("<", term, end))', 'inside = e.op("<", row, side.total)'),
+    seed("terms behind the end of a tile count", MMA, 'e.op("<", term, nest.depth.total))\n\n            def value()', 'e.op("<=", term, nest.depth.total))\n\n            def value()'),
     seed("a flat index is taken apart with the wrong extent", FLAT, 'place, left = e.op("rest", left, n, hint=name), e.op("quot", left, n)', 'place, left = e.op("rest", left, n, hint=name), e.op("quot", left, e.op("+", n, i64(1)))'),
     seed("the last part of a long reduction is lost", DERIVE, 'parts = _do("ceildiv", n, size)', 'parts = _do("floordiv", n, size)'),
     seed("a round of a long sum begins where the last one began", TEAM, 'with self._terms(b, e.op("min", e.op("+", b, i64(ROUND)), self.flat.total))', 'with self._terms(i64(0), e.op("min", e.op("+", b, i64(ROUND)), self.flat.total))'),
@@ -55,7 +55,7 @@ CUDA_FAULTS = [
     seed("f16 is cut, not rounded", NUMBERS, "const Bits rounded = (size + ((one << (drop - 1)) - 1) + ((size >> drop) & 1)) >> drop;", "const Bits rounded = size >> drop;"),
     seed("ties of narrow floats go up", NUMBERS, "((one << (drop - 1)) - 1) + ((size >> drop) & 1)) >> drop;", "(one << (drop - 1))) >> drop;"),
     seed("an i64 becomes bf16 by way of a double", NUMBERS, "explicit PL_MEMBER Narrow(i64 x) : Narrow(odd_double(x)) {}", "explicit PL_MEMBER Narrow(i64 x) : Narrow(double(x)) {}"),
-    seed("max of floats loses a NaN", NUMBERS, "#else\n  return a > b || a != a ? a : b;", "#else\n  return a > b ? a : b;"),
+    seed("max of floats loses a NaN", FUNCTIONS, "#else\n  return a > b || a != a ? a : b;", "#else\n  return a > b ? a : b;"),
     seed("a NaN becomes an integer as it is", NUMBERS, "  x = x == x ? x : Real(0);\n", ""),
     seed("sat_u8 ends at 254", NUMBERS, "PL_DEVICE int sat_u8(Int x) { return sat_range<0, 255>(x); }", "PL_DEVICE int sat_u8(Int x) { return sat_range<0, 254>(x); }"),
     seed("integer quotients are cut on the GPU", NUMBERS, "  return r != 0 && (r ^ b) < 0 ? q - 1 : q;", "  return q;"),

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import memory  # noqa: E402
-from gpu import ahead, blurs, counters, limits, measure, odd, rows, table  # noqa: E402
+from gpu import ahead, blurs, choice, counters, limits, measure, odd, rows, table  # noqa: E402
 from models import mobilenet_v2  # noqa: E402
 
 Array = np.ndarray[Any, Any]
@@ -108,12 +108,12 @@ def test_pictures() -> None:
 
 
 def test_rows_are_picked_by_words() -> None:
-    assert [r.name for r in rows.select(["SOFTMAX", "relu6 f32"])] == ["relu6 f32 64 Mi", "softmax f32 8192^2"]
-    assert rows.select([]) == list(rows.ROWS)
-    assert rows.select(["no such row"]) == []
+    assert [r.name for r in choice.select(["SOFTMAX", "relu6 f32"])] == ["relu6 f32 64 Mi", "softmax f32 8192^2"]
+    assert choice.select([]) == list(rows.ROWS)
+    assert choice.select(["no such row"]) == []
     assert len({r.name for r in rows.ROWS}) == len(rows.ROWS)
     named = [r.name for r in odd.ODD]
-    assert [r.name for r in rows.select(["odd"])] == named
+    assert [r.name for r in choice.select(["odd"])] == named
     assert len(set(named)) == len(named)
     assert all(r.beside in named[:k] for k, r in enumerate(odd.ODD) if r.beside)
 

@@ -13,7 +13,7 @@ from pipelink_ir.ir.dtypes import DTYPES, DType
 NAME = "pipelink.cuh"
 """What kernels include: the files below, one behind the other."""
 
-BASE = ("numbers.cuh", "threads.cuh", "bytes.cuh")
+BASE = ("numbers.cuh", "functions.cuh", "threads.cuh", "bytes.cuh")
 """What all kernels stand on, those that users write too."""
 
 MAX_RANK = 12

@@ -1,0 +1,17 @@
+"""The seeded faults of tests/mutation fit the code that they are put into: a seed whose place has changed would be found by no test, and look as if it were."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.mutation.cuda_faults import CUDA_FAULTS
+from tests.mutation.faults import FAULTS, Fault
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("fault", [*FAULTS, *CUDA_FAULTS], ids=lambda f: f.name)
+def test_a_seed_has_one_place(fault: Fault) -> None:
+    assert (ROOT / fault.file).read_text(encoding="utf-8").count(fault.old) == 1
+    assert fault.old != fault.new
