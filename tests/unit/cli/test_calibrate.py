@@ -210,13 +210,10 @@ def test_compare_made_by_a_process_has_a_clean_standard_output(net: Path, tmp_pa
 def test_the_page_tells_what_happens(pipelinkc: Command, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "calibration.md").read_text(encoding="utf-8")
     (tmp_path / "net.plir").write_text(page.partition("```plir\n")[2].partition("```")[0], encoding="utf-8")
-    rng = np.random.default_rng(0)
-    w, b, v, c = (rng.standard_normal(s).astype(np.float32) / d for s, d in (((256, 512), 16), (512, 10), ((512, 256), 16), (256, 10)))
-    np.savez(tmp_path / "weights.npz", w=w, b=b, v=v, c=c)
-    (tmp_path / "samples").mkdir()
-    xs = [rng.standard_normal((64, 256)).astype(np.float32) for _ in range(8)]
-    for k, x in enumerate(xs):
-        np.savez(tmp_path / "samples" / f"{k}.npz", x=x)
+    exec(page.partition("```python\n")[2].partition("```")[0], {})
+    with np.load("weights.npz") as weights:
+        w, b = weights["w"], weights["b"]
+    xs = [np.load(f"samples/{k}.npz")["x"] for k in range(8)]
     commands = re.findall(r"^    pipelinkc (.*)$", page, re.MULTILINE)
     assert [c.split()[0] for c in commands] == ["calibrate", "compare"]
     done = pipelinkc(*commands[0].split(), "--on", "cpu")
