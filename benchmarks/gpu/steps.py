@@ -89,16 +89,27 @@ def check_run() -> None:
         fail("some do not")
 
 
+_WRONG = re.compile(r"(?:FAILED|ERROR) (tests/\S+)|^(tests/\S+) (?:FAILED|ERROR)")
+
+
 def _pytest(arguments: Sequence[str], what: str) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", "-rfE", *arguments]
+    """Tests, told of as they end: a run that is stopped has the names of those that failed."""
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--tb=short", "-rfE", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
     assert process.stdout is not None
-    lines: list[str] = []
+    wrong: dict[str, None] = {}
+    passed = 0
     for line in process.stdout:
-        lines.append(line.rstrip())
-        print(line, end="", flush=True)
-        if line.startswith(("FAILED", "ERROR")) or " passed" in line or " failed" in line:
-            keep(failures=[x for x in lines if x.startswith(("FAILED", "ERROR"))], summary=f"{what}: {lines[-1].strip('= ')}")
+        found = _WRONG.search(line)
+        if found is not None:
+            wrong[found[1] or found[2]] = None
+        passed += " PASSED" in line
+        if " PASSED" not in line or found is not None:
+            print(line, end="", flush=True)
+        if found is not None or passed % 20 == 0:
+            keep(failures=list(wrong), summary=f"{what}: {passed} passed, {len(wrong)} failed so far")
+        if re.search(r"\d (?:passed|failed|error).* in ", line):
+            keep(failures=list(wrong), summary=f"{what}: {line.strip().strip('= ')}")
     if process.wait() != 0:
         fail("tests failed")
 
