@@ -173,9 +173,9 @@ def run_step(step: Step, seconds: float, scratch: Path, env: dict[str, str], mor
 
 
 def save(path: Path, report: dict[str, Any]) -> None:
-    """Whole or not at all."""
+    """Whole or not at all. Paths in messages become those of the repository: a record is kept there, and speaks of no machine's folders."""
     temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    temporary.write_text(json.dumps(report, indent=1).replace(json.dumps(f"{ROOT}/")[1:-1], "") + "\n", encoding="utf-8")
     os.replace(temporary, path)
 
 

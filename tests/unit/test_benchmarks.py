@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -291,3 +292,11 @@ def test_what_is_kept_of_a_run() -> None:
     assert kept["device"] == "NVIDIA H200"
     assert "output" not in kept["steps"]["bench"]
     assert kept["steps"]["bench"]["rows"]["a"]["pipelink"] == 2.0
+
+
+def test_records_speak_of_no_machines_folders(tmp_path: Path) -> None:
+    from gpu_check import ROOT, save
+    save(tmp_path / "r.json", {"fault": f"{ROOT}/examples/net.plir:47:12: error", "rows": {"a": 1.5}})
+    assert json.loads((tmp_path / "r.json").read_text()) == {"fault": "examples/net.plir:47:12: error", "rows": {"a": 1.5}}
+    for file in (ROOT / "benchmarks" / "results").glob("*.json"):
+        assert not re.findall(r"(?<![\w.:/-])/(?:[\w.-]+/)+[\w.-]+\.(?:py|plir|npz|cu|json)\b", file.read_text(encoding="utf-8")), file.name
