@@ -16,18 +16,14 @@
 """
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pipelink_ir.ir.diagnostics import Diagnostic, ProgramError, Report, did_you_mean
-from pipelink_ir.ir.source import Source, Span, elsewhere
-from pipelink_ir.ir.yaml_text import compose, stretch
+from pipelink_ir.ir.diagnostics import Report, did_you_mean
+from pipelink_ir.ir.source import Source, Span
+from pipelink_ir.ir.yaml_text import compose, read_file, source_of, stretch
 from pipelink_ir.passes.scheduling.tuned import KEYS, Entry, value_of
-
-if TYPE_CHECKING:
-    pass
 
 VERSION = 1
 """Of the format of files."""
@@ -41,29 +37,13 @@ _read: dict[str, tuple[tuple[int, int], tuple[Entry, ...]]] = {}
 
 def read_tuned(path: str) -> tuple[Entry, ...]:
     """The entries of a file. Raises `ProgramError`: PL9101 where it cannot be read, PL9103 with everything that is wrong in it."""
-    try:
-        state = os.stat(path)
-        key = (state.st_mtime_ns, state.st_size)
-        if path not in _read or _read[path][0] != key:
-            with open(path, "rb") as file:
-                data = file.read()
-            _read[path] = key, parse_tuned(data, path)
-    except OSError as error:
-        why = (error.strerror or type(error).__name__).lower()
-        raise ProgramError([Diagnostic("PL9101", "error", f"cannot be read: {why}", elsewhere(path, 1, 1), (), None)]) from None
-    return _read[path][1]
+    return read_file(path, parse_tuned, _read)
 
 
 def parse_tuned(data: bytes, path: str) -> tuple[Entry, ...]:
     """The entries of a text."""
     report = Report()
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        source = Source(path, data[:error.start].decode("utf-8", "replace"))
-        report.error("tuned", Span(source, len(source.text or ""), len(source.text or "")), "this is not UTF-8", (), HELP)
-        raise ProgramError(report.diagnostics) from None
-    return _Reader(Source(path, text), report).read()
+    return _Reader(source_of(data, path, "tuned", report, HELP), report).read()
 
 
 @dataclass(slots=True)

@@ -1,14 +1,42 @@
 """YAML files as trees whose nodes know where they stand, so that what is wrong with one can be shown at its line."""
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipelink_ir.ir.diagnostics import UsageError
-from pipelink_ir.ir.source import Source, Span
+from pipelink_ir.ir.diagnostics import Diagnostic, ProgramError, Report, UsageError
+from pipelink_ir.ir.source import Source, Span, elsewhere
 
 if TYPE_CHECKING:
     import yaml
+
+T = TypeVar("T")
+
+
+def read_file(path: str, parse: Callable[[bytes, str], T], kept: dict[str, tuple[tuple[int, int], T]]) -> T:
+    """What a file says. `kept` has what was read before, with the time and the size of the file then. `ProgramError` PL9101 where it cannot be read."""
+    try:
+        state = os.stat(path)
+        key = (state.st_mtime_ns, state.st_size)
+        if path not in kept or kept[path][0] != key:
+            with open(path, "rb") as file:
+                data = file.read()
+            kept[path] = key, parse(data, path)
+    except OSError as error:
+        why = (error.strerror or type(error).__name__).lower()
+        raise ProgramError([Diagnostic("PL9101", "error", f"cannot be read: {why}", elsewhere(path, 1, 1), (), None)]) from None
+    return kept[path][1]
+
+
+def source_of(data: bytes, path: str, field: str, report: Report, help: str) -> Source:
+    """The text of a file. `ProgramError` with a fault of this field, where the text ends to be UTF-8."""
+    try:
+        return Source(path, data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        source = Source(path, data[:error.start].decode("utf-8", "replace"))
+        report.error(field, Span(source, len(source.text or ""), len(source.text or "")), "this is not UTF-8", (), help)
+        raise ProgramError(report.diagnostics) from None
 
 
 def compose(source: Source, fault: Callable[[Span, str], None]) -> yaml.Node | None:
