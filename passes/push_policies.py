@@ -34,7 +34,7 @@ from pipelink_ir.ir.nodes import Module
 from pipelink_ir.ir.targets import arch_help, parse_arch
 from pipelink_ir.ir.walk import deep
 from pipelink_ir.passes.manager import register_pass
-from pipelink_ir.passes.precision.clauses import clauses_in
+from pipelink_ir.passes.precision.clause_text import clauses_in
 from pipelink_ir.passes.precision.policy import clause_of
 from pipelink_ir.passes.precision.push import Push
 

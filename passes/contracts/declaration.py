@@ -13,7 +13,7 @@ from pipelink_ir.ir.nodes import Apply, Const, Expr, Items, Operator, Reduce, Sc
 from pipelink_ir.ir.targets import TOOLCHAINS, arch_help, requirements
 from pipelink_ir.ir.walk import names_in, walk
 from pipelink_ir.passes.contracts.batch import check_batch
-from pipelink_ir.passes.contracts.clauses import check_block, check_library
+from pipelink_ir.passes.contracts.clause_words import check_block, check_library
 from pipelink_ir.passes.contracts.inplace import check_inplace
 from pipelink_ir.passes.contracts.padding import check_padding
 from pipelink_ir.passes.contracts.policies import check_downgrade

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pipelink_ir.ir.nodes import Node, Operator
 from pipelink_ir.ir.targets import Arch, parse_arch
-from pipelink_ir.passes.contracts.clauses import ALL_KEYS
+from pipelink_ir.passes.contracts.clause_words import ALL_KEYS
 
 Paths = tuple[tuple[Arch, frozenset[str] | None], ...]
 """For each architecture the labels that a policy names, None for all nodes."""

@@ -1,4 +1,4 @@
-"""`downgrade TARGET { … }`: whether a policy can be carried out at all, whatever the program. What a clause says by itself is in `clauses.py`."""
+"""`downgrade TARGET { … }`: whether a policy can be carried out at all, whatever the program. What a clause says by itself is in `clause_words.py`."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,9 +9,9 @@ from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Alias, Downgrade, Node, Operator, Setting
 from pipelink_ir.ir.targets import Arch, arch_help, parse_arch, requirements
-from pipelink_ir.passes.contracts.clauses import ALL_KEYS, Clause, check_clause, check_dtype_word, check_reach, coded
-from pipelink_ir.passes.contracts.sums import check_sums
-from pipelink_ir.passes.precision.clauses import admitted
+from pipelink_ir.passes.contracts.clause_words import ALL_KEYS, Clause, check_clause, check_dtype_word, check_reach, coded
+from pipelink_ir.passes.contracts.sum_lengths import check_sums
+from pipelink_ir.passes.precision.labels import admitted
 from pipelink_ir.passes.precision.policy import CODES
 
 Operators = Mapping[str, Operator]

@@ -11,8 +11,8 @@ from pipelink_ir.ir.prover import normal
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.targets import Arch, parse_arch
 from pipelink_ir.ir.walk import substitute
-from pipelink_ir.passes.contracts.clauses import Clause
-from pipelink_ir.passes.contracts.sums import check_sums
+from pipelink_ir.passes.contracts.clause_words import Clause
+from pipelink_ir.passes.contracts.sum_lengths import check_sums
 from pipelink_ir.passes.infer.text import written
 from pipelink_ir.passes.precision.policy import KEYS, clause_of
 from pipelink_ir.passes.precision.push import Push

@@ -9,11 +9,11 @@ from pipelink_ir.ir.affine import normal
 from pipelink_ir.ir.nodes import Apply, Axis, Cast, Define, Expr, IntLit, Name, Range, Read, Reduce
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import names_in, rebuild
+from pipelink_ir.passes.precision.code_sums import Blocks, Sums, blocks_of, sum_of
 from pipelink_ir.passes.precision.codes import literal, over
 from pipelink_ir.passes.precision.products import Factor, bound_by, counted, factors, multiplied, product, ranges_of
 from pipelink_ir.passes.precision.reading import Coded, Declined, Reader, minus, times
 from pipelink_ir.passes.precision.sections import read_outside
-from pipelink_ir.passes.precision.sums import Blocks, Sums, blocks_of, sum_of
 
 HALVES = ("f16", "bf16")
 TOP = (1 << 31) - 1

@@ -8,12 +8,12 @@ from pipelink_ir.grammar.printer import print_type
 from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_condition
 from pipelink_ir.ir.nodes import Edge, Expr, Node, Operator, TensorType
 from pipelink_ir.ir.walk import names_in, substitute
+from pipelink_ir.passes.precision.code_sums import summer
 from pipelink_ir.passes.precision.codes import Codes, own_symbols, quantiser, scaler
 from pipelink_ir.passes.precision.edges import Line, args_of, joined, named, stem
 from pipelink_ir.passes.precision.floats import lowered, sharing_kept, taken_over, with_clause
 from pipelink_ir.passes.precision.plans import CALIBRATED, MEASURED, UNCALIBRATED, Plan
 from pipelink_ir.passes.precision.quantised import quantised
-from pipelink_ir.passes.precision.sums import summer
 from pipelink_ir.passes.shapes import bind_symbols
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pipelink_ir.ir.nodes import Alias, Downgrade, Module, Node, Operator, Pipeline, Setting
 from pipelink_ir.ir.source import NOWHERE, Span
 from pipelink_ir.ir.targets import Arch
-from pipelink_ir.passes.precision.clauses import Labels, below, fitted, kept_out, labels_of, named, settings_of, tightest
+from pipelink_ir.passes.precision.labels import Labels, below, fitted, kept_out, labels_of, named, settings_of, tightest
 from pipelink_ir.passes.precision.policy import clause_of
 from pipelink_ir.passes.verify import reachable
 

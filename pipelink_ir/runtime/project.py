@@ -18,8 +18,8 @@ from pipelink_ir.ir.nodes import Setting
 from pipelink_ir.ir.source import Source, Span
 from pipelink_ir.ir.targets import LIBRARIES, Arch, known_archs, parse_arch
 from pipelink_ir.ir.yaml_text import compose, stretch
-from pipelink_ir.passes.contracts.clauses import check_clause, check_dtype_word
-from pipelink_ir.passes.precision.clauses import read_clause
+from pipelink_ir.passes.contracts.clause_words import check_clause, check_dtype_word
+from pipelink_ir.passes.precision.clause_text import read_clause
 from pipelink_ir.passes.precision.policy import RANGES, SCHEMES, WEIGHTS
 from pipelink_ir.runtime.project_keys import BUILD_KEYS, FILE, KEYS, POLICY_KEYS
 from pipelink_ir.runtime.sources import STDIN_PATHS, read_bytes
@@ -77,7 +77,7 @@ class Project:
 
     def policies(self) -> tuple[str, ...]:
         """The policies as the pass `push-policies` takes them."""
-        from pipelink_ir.passes.precision.clauses import clause_text
+        from pipelink_ir.passes.precision.clause_text import clause_text
         places = {target: place for target, place in self.places.items() if '"' not in place}
         return tuple(clause_text(target, tuple(said.items()), places.get(target, "")) for target, said in self.precision.items())
 

@@ -12,9 +12,9 @@ import pytest
 
 from pipelink_ir.grammar.printer import print_operator
 from pipelink_ir.ir.nodes import Name, Operator
+from pipelink_ir.passes.precision.code_sums import summer
 from pipelink_ir.passes.precision.codes import Codes, dequantiser
 from pipelink_ir.passes.precision.quantised import quantised
-from pipelink_ir.passes.precision.sums import summer
 from pipelink_ir.runtime.compile import compile as compile_program
 from tests.emulated import EMULATED, NEEDS_COMPILER
 from tests.unit.precision.coding import arguments, called, conditions, in_memory, operator

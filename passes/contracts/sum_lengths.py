@@ -9,7 +9,7 @@ from pipelink_ir.ir.diagnostics import Note, Report
 from pipelink_ir.ir.nodes import Apply, Expr, IntLit, Operator, Range, Read, Reduce
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import substitute, walk
-from pipelink_ir.passes.contracts.clauses import Clause
+from pipelink_ir.passes.contracts.clause_words import Clause
 from pipelink_ir.passes.precision.policy import granularity_of
 
 

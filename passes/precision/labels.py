@@ -1,4 +1,4 @@
-"""Clauses of policies on their way to the operators that they mean: labels, what fits an operator, policies as the text of an option."""
+"""Whom the clauses of a policy speak of: labels inside a graph, and what of a clause fits one operator there."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pipelink_ir.ir import contracts
-from pipelink_ir.ir.diagnostics import ProgramError, UsageError
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Downgrade, Operator, Setting
-from pipelink_ir.ir.source import Span, elsewhere
-from pipelink_ir.ir.targets import Arch, arch_help, parse_arch
+from pipelink_ir.ir.source import Span
 from pipelink_ir.passes.contracts.values import number
 from pipelink_ir.passes.precision.policy import CODES, KEYS
 
@@ -112,39 +110,3 @@ def kept_out(op: Operator, settings: tuple[Setting, ...], span: Span) -> str | N
     if dtype is not None and plain and dtype not in admitted(op):
         return f"declined: {said}, which is not among its dtypes: {', '.join(admitted(op))}"
     return None
-
-
-def clauses_in(texts: Sequence[str], arch: Arch) -> Downgrade | None:
-    """The policy for a target among those that an option holds, `sm_75 { dtype = f16 } pipelink.yaml:3:10`: the one that names it exactly, else the one for
-    the same architecture without its suffix."""
-    found = {parse_arch(clause.target): clause for clause in map(_clause, reversed(texts))}
-    return found.get(arch) or found.get(Arch(arch.kind, arch.sm))
-
-
-def clause_text(target: str, settings: Sequence[tuple[str, str]], place: str = "") -> str:
-    """A policy as `clauses_in` reads it."""
-    inside = ", ".join(f"{key} = {value}" for key, value in settings)
-    return f"{target} {{ {inside} }}" + (f" {place}" if place else "")
-
-
-def read_clause(text: str) -> Downgrade | None:
-    """The clause of a text, `sm_75 { dtype = f16 }`; None where it does not parse."""
-    from pipelink_ir.grammar import parse
-    try:
-        module = parse(f"op @policy(%x: tensor<f32>) -> (%y: tensor<f32>) {{ downgrade {text} compute {{ %y = %x }} }}", "<policies>")
-    except ProgramError:
-        return None
-    found = [d for o in module.operators for d in o.downgrades]
-    return found[0] if len(found) == 1 and len(module.items) == 1 else None
-
-
-def _clause(text: str) -> Downgrade:
-    end = text.rfind("}") + 1
-    path, line, column = (*text[end:].strip().rsplit(":", 2), "", "")[:3]
-    span = elsewhere(path, int(line), int(column)) if line.isdigit() and column.isdigit() else elsewhere("<policies>", 1, 1)
-    clause = read_clause(text[:end])
-    if clause is None or clause.settings is None:
-        raise UsageError(f"push-policies: '{text}' is no policy; write \"sm_75 {{ dtype = f16 }}\"")
-    if parse_arch(clause.target) is None:
-        raise UsageError(f"push-policies: '{clause.target}' is no target; {arch_help(clause.target)}")
-    return replace(clause, settings=tuple(replace(s, span=span, key_span=span) for s in clause.settings), span=span)
