@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.cli import console
 from pipelink_ir.cli.calibration_options import add_calibration_option, calibrated_steps
-from pipelink_ir.cli.pass_options import add_pass_options, settings, steps_of, watch
+from pipelink_ir.cli.pass_options import add_pass_options, steps_of, watch
+from pipelink_ir.cli.pipeline_options import add_pipeline_options, attributes, settings
+from pipelink_ir.cli.tables import add_format_option, table
 from pipelink_ir.cli.tune_options import add_tune_options, check_tune, sizes_of, tune_now, tuned_steps
 from pipelink_ir.ir.diagnostics import UsageError
 
@@ -35,9 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", metavar="TARGET",
                         help="cuda, cuda:N, cpu, or sm_XX (the code of that architecture, on a newer GPU); the default is the best device present")
     parser.add_argument("--runs", type=int, default=20, metavar="N", help="calls that are measured, after some that are not (default 20)")
-    parser.add_argument("--format", choices=("table", "json"), default="table", help="a table for people or JSON (default table)")
-    parser.add_argument("--pipeline", metavar="NAME", help="the pipeline meant, where a file has several")
-    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a value for an attribute of the pipeline")
+    add_format_option(parser)
+    add_pipeline_options(parser)
     add_tune_options(parser)
     add_calibration_option(parser)
     add_pass_options(parser)
@@ -93,10 +93,10 @@ def _compile(args: argparse.Namespace, project: Project, tuned_on: dict[str, Any
     steps = calibrated_steps(args, project.steps(steps, checked=bool(args.target or module.targets)))
     chosen = Settings(project.copies or "refuse", project=project)
     if tuned_on is not None:
-        tune_now(args, module, target, settings(args.set, "--set"), steps, chosen, tuned_on, {})
+        tune_now(args, module, target, attributes(args), steps, chosen, tuned_on, {})
     steps = tuned_steps(args, steps, target, module)
     try:
-        return compile_module(module, target, args.pipeline, settings(args.set, "--set"), steps=steps, hooks=looking.hooks, settings=chosen)
+        return compile_module(module, target, args.pipeline, attributes(args), steps=steps, hooks=looking.hooks, settings=chosen)
     finally:
         looking.finish()
 
@@ -121,17 +121,4 @@ def show(found: Measured) -> None:
     rows = [(k.node, k.operator, f"{k.bytes / 1024:.1f}", f"{k.ms:.4f}", f"{k.gb_s:.1f}", f"{1e9 * k.gb_s / found.rate:.2f}", f"{100 * k.ms / total:.0f} %")
             for k in found.kernels]
     if rows:
-        _table(rows)
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    table = Table(*HEAD[:2], box=box.SIMPLE_HEAD)
-    for name in HEAD[2:]:
-        table.add_column(name, justify="right")
-    for row in rows:
-        table.add_row(*row)
-    wide = max(120, sum(max(len(r[k]) for r in (HEAD, *rows)) + 3 for k in range(len(HEAD))) + 1)
-    Console(width=wide, markup=False, highlight=False).print(table)
+        table(HEAD, rows, 2, 120)

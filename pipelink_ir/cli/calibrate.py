@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import sys
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.cli import console
 from pipelink_ir.cli.data_options import add_data_options, samples_of, say_passed_over
-from pipelink_ir.cli.pass_options import settings
+from pipelink_ir.cli.pipeline_options import add_pipeline_options, attributes
+from pipelink_ir.cli.tables import add_format_option, count, finite, table, with_progress
 
 if TYPE_CHECKING:
     from pipelink_ir.runtime.calibration.measure import Calibrated
@@ -32,9 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", metavar="LIST", action="append", default=[], help="architectures whose plans are measured too, 'sm_75,sm_87'")
     parser.add_argument("--on", metavar="WHERE", help="where all of it runs: cuda, cuda:N, cpu, reference; the default is the best device present")
     parser.add_argument("-o", "--output", metavar="OUT", help="where ranges go, '-' is standard output, 'off' nowhere; by default FILE.calibration.yaml")
-    parser.add_argument("--pipeline", metavar="NAME", help="the pipeline meant, where a file has several")
-    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a value for an attribute of the pipeline")
-    parser.add_argument("--format", choices=("table", "json"), default="table", help="a table for people or JSON (default table)")
+    add_pipeline_options(parser)
+    add_format_option(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -56,7 +53,7 @@ def _execute(args: argparse.Namespace, project: Project) -> int:
     module = read_program(args.file)  # first: beside what is no file there is no other
     output = None if args.output == files.OFF else files.goes_to(args.file, args.output)
     archs = [t.strip() for text in args.target for t in text.split(",")]
-    job = Job(module, target, args.pipeline, settings(args.set, "--set"), Settings(project.copies or "refuse", project=project),
+    job = Job(module, target, args.pipeline, attributes(args), Settings(project.copies or "refuse", project=project),
               args.method, args.percentile, archs)
     found = with_progress(job, lambda: job.run(samples, output))
     say_passed_over(samples)
@@ -72,21 +69,6 @@ def _execute(args: argparse.Namespace, project: Project) -> int:
     return console.status(found.diagnostics)
 
 
-def with_progress(job: Any, work: Callable[[], Any]) -> Any:
-    """Do the work and show on standard error how far it is. `job.watch` is told of it."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-    err = Console(file=sys.stderr, markup=False, highlight=False)
-    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=err, transient=True,
-                  disable=not err.is_terminal) as progress:
-        task = progress.add_task("compiling", total=None)
-
-        def watch(what: str, done: int, total: int) -> None:
-            progress.update(task, description=what, completed=done, total=total if total >= 0 else None)
-        job.watch = watch
-        return work()
-
-
 def as_json(found: Calibrated) -> dict[str, Any]:
     """Plain data; what is not finite is null."""
     c = found.calibration
@@ -96,14 +78,6 @@ def as_json(found: Calibrated) -> dict[str, Any]:
                 "breached": k.breached, "declined": k.declined} for k in found.checked]
     return {"pipeline": c.pipeline, "method": c.method, "samples": c.samples, "random": c.random, "file": found.path, "edges": edges,
             "errors": {a: {e: finite(x) for e, x in table.items()} for a, table in c.errors.items()}, "checked": checked, "warnings": list(found.warnings)}
-
-
-def count(samples: int) -> str:
-    return "1 sample" if samples == 1 else f"{samples} samples"
-
-
-def finite(x: float) -> float | None:
-    return x if math.isfinite(x) else None
 
 
 def show(found: Calibrated) -> None:
@@ -123,17 +97,3 @@ def show(found: Calibrated) -> None:
         table(("edge", "operator", "label", "error", "budget", ""), errors, 3)
         for text in dict.fromkeys(f"declined, @{k.node.operator}: {k.declined}" for k in named if k.declined):
             print(f"  {text}")
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> None:
-    """A table on standard output, wide enough for what is in it; the first `left` columns begin at the left."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    out = Table(*head[:left], box=box.SIMPLE_HEAD)
-    for name in head[left:]:
-        out.add_column(name, justify="right")
-    for row in rows:
-        out.add_row(*row)
-    wide = sum(max(len(r[k]) for r in (head, *rows)) + 3 for k in range(len(head))) + 4
-    Console(width=max(80, wide), markup=False, highlight=False).print(out)

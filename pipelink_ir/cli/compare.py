@@ -14,9 +14,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.cli import console
-from pipelink_ir.cli.calibrate import count, finite, table, with_progress
 from pipelink_ir.cli.data_options import add_data_options, samples_of, say_passed_over
-from pipelink_ir.cli.pass_options import settings
+from pipelink_ir.cli.pipeline_options import add_pipeline_options, attributes
+from pipelink_ir.cli.tables import add_format_option, count, finite, table, with_progress
 
 if TYPE_CHECKING:
     from pipelink_ir.runtime.calibration.comparing import Compared
@@ -30,9 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--b", metavar="WAY", required=True, help="the second way, 'target=sm_75'")
     add_data_options(parser)
     parser.add_argument("--threshold", metavar="X", type=float, default=0.01, help="the error from which on precision counts as lost (default 0.01)")
-    parser.add_argument("--pipeline", metavar="NAME", help="the pipeline meant, where a file has several")
-    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a value for an attribute of the pipeline")
-    parser.add_argument("--format", choices=("table", "json"), default="table", help="a table for people or JSON (default table)")
+    add_pipeline_options(parser)
+    add_format_option(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -48,7 +47,7 @@ def _execute(args: argparse.Namespace, project: Project) -> int:
     from pipelink_ir.runtime.sources import STDIN_PATHS, read_program
     a, b, samples = parse_side(args.a, "--a"), parse_side(args.b, "--b"), samples_of(args)
     path = None if args.file in STDIN_PATHS else args.file
-    job = Comparison(read_program(args.file), path, args.pipeline, settings(args.set, "--set"), Settings(project.copies or "refuse", project=project), a, b,
+    job = Comparison(read_program(args.file), path, args.pipeline, attributes(args), Settings(project.copies or "refuse", project=project), a, b,
                      args.threshold)
     found = with_progress(job, lambda: job.run(samples))
     say_passed_over(samples)

@@ -14,7 +14,8 @@ from pipelink_ir.cli import console
 from pipelink_ir.cli.calibration_options import add_calibration_option, calibrated_steps
 from pipelink_ir.cli.crash import crash_file
 from pipelink_ir.cli.ledger_options import add_ledger_options, denied, explain
-from pipelink_ir.cli.pass_options import Watch, add_pass_options, dump_backend, settings, steps_of, watch
+from pipelink_ir.cli.pass_options import Watch, add_pass_options, dump_backend, steps_of, watch
+from pipelink_ir.cli.pipeline_options import add_pipeline_options, attributes
 from pipelink_ir.cli.tune_options import add_tune_options, check_tune, sizes_of, tune_now, tuned_steps
 from pipelink_ir.ir.diagnostics import Report, UsageError, did_you_mean
 from pipelink_ir.ir.source import NOWHERE
@@ -44,8 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="OUT", help="write here instead of to standard output; the extension says what, unless --emit does")
     parser.add_argument("--target", metavar="TARGET", help="cpu (the default), reference, or sm_XX")
     parser.add_argument("--emit", metavar="WHAT", help=f"what to print: {', '.join(EMITS)} (default plir)")
-    parser.add_argument("--pipeline", metavar="NAME", help="the pipeline meant, where a file has several")
-    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a value for an attribute of the pipeline")
+    add_pipeline_options(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="say what is done and how long it took")
     parser.add_argument("--size", metavar="NAME=N", action="append", default=[],
                         help="with --tune: sizes of the arrays that schedules are measured on, 'H=1080,W=1920'")
@@ -117,7 +117,7 @@ def _compile(args: argparse.Namespace, target: Target, emit: str, steps: tuple[S
     looking, kinds = watch(args), denied(args)
     module = read_program(args.file)
     steps = calibrated_steps(args, project.steps(steps, checked=bool(args.target or module.targets)))
-    values = settings(args.set, "--set")
+    values = attributes(args)
     if args.tune:
         from pipelink_ir.runtime.compile import Settings
         tune_now(args, module, target, values, steps, Settings(project.copies or "refuse", project=project), {}, sizes_of(args.size))

@@ -5,7 +5,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from pipelink_ir.cli import console
-from pipelink_ir.cli.pass_options import settings
+from pipelink_ir.cli.pipeline_options import settings
 from pipelink_ir.cli.tune_options import sizes_of
 from pipelink_ir.ir.diagnostics import UsageError
 
@@ -57,6 +57,3 @@ def say_passed_over(samples: Samples) -> None:
     passed: dict[str, str] = getattr(samples, "passed_over", {})
     for name, path in sorted(passed.items()):
         console.say(f"pipelinkc: '{name}' in '{path}' is no input, and was passed over")
-
-
-__all__ = ["add_data_options", "samples_of", "say_passed_over"]

@@ -105,17 +105,3 @@ def _folder(path: str) -> Path:
     if Path(path).exists() and not Path(path).is_dir():
         raise UsageError(f"--dump-dir: '{path}' is not a folder")
     return Path(path)
-
-
-def settings(texts: list[str], flag: str) -> dict[str, str]:
-    """`name=value` texts as a table."""
-    out: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        name = name.strip().removeprefix("%")
-        if not equals or not name or not value:
-            raise UsageError(f"{flag} takes NAME=VALUE, not '{text}'")
-        if name in out:
-            raise UsageError(f"{flag}: '{name}' is given twice")
-        out[name] = value
-    return out

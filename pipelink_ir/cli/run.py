@@ -23,7 +23,8 @@ from pipelink_ir.cli import console
 from pipelink_ir.cli.calibration_options import add_calibration_option, calibrated_steps
 from pipelink_ir.cli.crash import crash_file
 from pipelink_ir.cli.ledger_options import add_ledger_options, denied, explain
-from pipelink_ir.cli.pass_options import Watch, add_pass_options, dump_backend, settings, steps_of, watch
+from pipelink_ir.cli.pass_options import Watch, add_pass_options, dump_backend, steps_of, watch
+from pipelink_ir.cli.pipeline_options import add_pipeline_options, attributes, settings
 from pipelink_ir.cli.tune_options import add_tune_options, check_tune, tune_now, tuned_steps
 from pipelink_ir.ir.diagnostics import UsageError
 
@@ -45,8 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--float64", action="store_true", help="with the target reference: compute in f64 throughout")
     parser.add_argument("--copies", choices=("allow", "refuse"), help="whether an array that is not as contiguous as an operator asks is copied or refused")
     parser.add_argument("--check-values", action="store_true", help="check 'range' and 'finite' on the values of every edge while it runs")
-    parser.add_argument("--pipeline", metavar="NAME", help="the pipeline meant, where a file has several")
-    parser.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a value for an attribute of the pipeline")
+    add_pipeline_options(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="say what was done and how long it took")
     add_ledger_options(parser)
     add_tune_options(parser)
@@ -128,11 +128,11 @@ def _compile(args: argparse.Namespace, clock: Clock, project: Project, tuned_on:
     steps = calibrated_steps(args, project.steps(steps, checked=bool(args.target or module.targets)))
     clock.lap("reading")
     if tuned_on is not None:
-        tune_now(args, module, target, settings(args.set, "--set"), steps, chosen, tuned_on, {})
+        tune_now(args, module, target, attributes(args), steps, chosen, tuned_on, {})
         clock.lap("tuning")
     steps = tuned_steps(args, steps, target, module)
     try:
-        compiled = compile_module(module, target, args.pipeline, settings(args.set, "--set"), float64=args.float64, steps=steps, hooks=looking.hooks,
+        compiled = compile_module(module, target, args.pipeline, attributes(args), float64=args.float64, steps=steps, hooks=looking.hooks,
                                   settings=chosen)
     finally:
         looking.finish()
