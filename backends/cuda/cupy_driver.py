@@ -16,7 +16,7 @@ from typing import Any
 from pipelink_ir.backends.cuda import launcher
 from pipelink_ir.backends.cuda.cublaslt import FAILED, status_name
 from pipelink_ir.backends.cuda.cupy_graph import CupyGraph
-from pipelink_ir.backends.cuda.driver import FATAL, LEGACY, Commands, DeviceError, DeviceFacts, Function, OutOfDeviceMemory, pick, quietly
+from pipelink_ir.backends.cuda.driver import FATAL, LEGACY, Commands, DeviceError, DeviceFacts, Function, OutOfDeviceMemory, carrier, pick, quietly
 from pipelink_ir.backends.cuda.nvrtc import INSTALL, ptx_for
 from pipelink_ir.ir import environment
 from pipelink_ir.ir.diagnostics import UsageError
@@ -338,7 +338,7 @@ class CupyDriver:
         size = dtype.bytes
         for n in shape:
             size *= n
-        return self.fresh(device, shape, dtype.numpy(), size, stream)
+        return self.fresh(device, shape, carrier(dtype), size, stream)
 
     def fresh(self, device: int, shape: tuple[int, ...], kind: Any, size: int, stream: int) -> tuple[Any, int]:
         if self._get_device() == device and self._current(device).ptr == stream:

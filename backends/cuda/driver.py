@@ -184,6 +184,12 @@ class Graph(Protocol):
         ...
 
 
+def carrier(dtype: DType) -> Any:
+    """NumPy's dtype of arrays of `Driver.array`: CuPy has no elements of f8, whose arrays are of bit patterns."""
+    import numpy as np
+    return np.dtype(np.uint8) if dtype.is_float and dtype.bits == 8 else dtype.numpy()
+
+
 class Driver(Protocol):
     """Devices, as the run time sees them. Handles are numbers; addresses of device memory are addresses."""
 
@@ -287,11 +293,11 @@ class Driver(Protocol):
         ...
 
     def array(self, device: int, shape: tuple[int, ...], dtype: DType, stream: int) -> tuple[Any, int]:
-        """An array of the caller's on the device, and its address. Its memory is that of `stream`: given back and taken again in the order of that."""
+        """An array of the caller's on the device, its elements as `carrier` says, and its address. Its memory is that of `stream`: given back and taken again in the order of that."""
         ...
 
     def fresh(self, device: int, shape: tuple[int, ...], kind: Any, size: int, stream: int) -> tuple[Any, int]:
-        """`array` for NumPy's dtype, with the bytes worked out: what every call needs."""
+        """`array` for NumPy's dtype (`carrier`), with the bytes worked out: what every call needs."""
         ...
 
     def packed(self, device: int, source: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, stream: int) -> tuple[Any, int]:

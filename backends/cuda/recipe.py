@@ -17,7 +17,7 @@ from typing import Any
 
 from pipelink_ir.backends.cuda import prelude
 from pipelink_ir.backends.cuda.cublaslt import Chosen
-from pipelink_ir.backends.cuda.driver import Launch
+from pipelink_ir.backends.cuda.driver import Launch, carrier
 from pipelink_ir.backends.cuda.emit import KernelCode
 from pipelink_ir.backends.cuda.library_call import problem_of
 from pipelink_ir.backends.cuda.loaded import Kernels, LoadedOperator
@@ -129,7 +129,7 @@ class RecipeMaker:
         if out.bytes and self.plan.align > ALIGN:
             # Memory of the driver's begins at a multiple of 256: there is room to begin later.
             out.bytes += self.plan.align
-        out.outputs = tuple((shape, dtype.numpy(), dtype.bytes * _product(shape)) for shape, dtype in self.plan.results)
+        out.outputs = tuple((shape, carrier(dtype), dtype.bytes * _product(shape)) for shape, dtype in self.plan.results)
         out.plain = not out.checked and not out.fixed and not self.plan.copies
 
     # ------------------------------------------------------------------------------------------------------------------------ steps

@@ -1,7 +1,9 @@
 """One run of an executable on a GPU: arrays of the caller to addresses, results to arrays where the inputs are.
 
 Results are arrays of CuPy as soon as one input is on the device, which any library takes over without a copy (`torch.from_dlpack(out.y)`), and arrays of NumPy
-otherwise. Nothing waits on the host for a run whose arrays are all on the device, unless the program has checks at run time.
+otherwise. CuPy has no f8: such a result is a `TensorView`, which libraries take over in the same way.
+
+Nothing waits on the host for a run whose arrays are all on the device, unless the program has checks at run time.
 """
 from __future__ import annotations
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pipelink_ir.runtime.inside import Inside
     from pipelink_ir.runtime.outputs import Given
     from pipelink_ir.runtime.results import Results
+    from pipelink_ir.runtime.tensor import TensorView
     from pipelink_ir.runtime.values import Watched
 
 
@@ -56,7 +59,7 @@ def run(executable: CudaExecutable, results: Sequence[Operand], bound: DeviceBou
     values = executable.run(arrays)
     if watched is not None:
         from pipelink_ir.runtime.values import check
-        seen = {name: _on_host(executable, v) for name, v in values.items()}
+        seen = {r.name: _on_host(executable, values[r.name], DTYPES[r.type.dtype]) for r in executable.pipeline.results}
         inputs = {name: _input_on_host(executable, bound, k) for k, name in enumerate(bound.names)}
         check(watched, {**inputs, **seen}, dict(zip(bound.names, bound.sources, strict=True)))
         values = {r.name: values[r.name] for r in results}
@@ -76,16 +79,20 @@ class Again:
     """Calls with arrays of CuPy or PyTorch in the form of the last one: their addresses are read, and the graph is replayed. Whatever is different goes the
     long way, which finds out whether it may be."""
 
-    __slots__ = ("_array", "_executable", "_index", "_items", "_make", "_name", "_names", "_replay", "_shapes", "_stream", "_torch")
+    __slots__ = ("_array", "_executable", "_index", "_items", "_make", "_name", "_names", "_patterns", "_replay", "_shapes", "_stream", "_torch")
 
     def __init__(self, executable: CudaExecutable, bound: DeviceBound, masks: Sequence[int], results: Sequence[Operand],
                  made: Callable[[dict[str, Any]], Results]) -> None:
         import sys
         self._executable, self._index, self._make, self._shapes = executable, executable.device, made, bound.shapes
         self._replay, self._stream = executable.replay, executable.driver.callers_stream
+        from pipelink_ir.backends.cuda.driver import carrier
         self._array = sys.modules["cupy"].ndarray
         self._names = tuple(r.name for r in results)
         self._name = self._names[0] if len(results) == 1 else None
+        dtypes = [DTYPES[r.type.dtype] for r in results]
+        self._patterns = tuple(results) if any(carrier(d) != d.numpy() for d in dtypes) else ()
+        """The results, if some are bit patterns, of which callers get views."""
         self._torch = any(type(x) is not self._array for x in bound.sources)
         """Whether some are PyTorch's."""
         self._items = tuple((n, x.shape, x.strides if type(x) is self._array else _torch_form(x), x.dtype, mask)
@@ -130,6 +137,8 @@ class Again:
         values = self._replay(self._shapes, addresses, stream)
         if values is None:
             return None
+        if self._patterns:
+            return self._make(handed(self._executable, self._patterns, dict(zip(self._names, values, strict=True)), None, True))
         only = self._name
         return self._make({only: values[0]} if only is not None else dict(zip(self._names, values, strict=True)))
 
@@ -204,7 +213,7 @@ def handed(executable: CudaExecutable, results: Sequence[Operand], values: Mappi
             continue
         out[r.name] = g.target
         if g.view.device == "cpu":
-            g.write(r, _on_host(executable, values[r.name]))
+            g.write(r, _on_host(executable, values[r.name], DTYPES[r.type.dtype]))
         elif not (g.direct and written):
             g.check_shape(r, tuple(values[r.name].shape))
             executable.driver.spread(executable.device, values[r.name], g.view, g.view.address, g.view.shape, g.view.byte_strides, g.view.dtype)
@@ -213,15 +222,19 @@ def handed(executable: CudaExecutable, results: Sequence[Operand], values: Mappi
 
 def _shown(value: Any, dtype: DType, executable: CudaExecutable) -> Any:
     """An array of the driver's; as a view where CuPy has not the dtype and the array is one of bit patterns."""
-    if value.dtype == dtype.numpy():
-        return value
+    return value if value.dtype == dtype.numpy() else view_of(value, dtype, executable.device)
+
+
+def view_of(array: Any, dtype: DType, device: int) -> TensorView:
+    """The memory of an array of the driver's, as elements of `dtype`."""
     from pipelink_ir.runtime.tensor import TensorView
-    return TensorView(int(value.data.ptr), value.shape, dtype, device=f"cuda:{executable.device}", owner=value)
+    address = array.data.ptr if hasattr(array, "data") else array.address
+    return TensorView(int(address), tuple(array.shape), dtype, device=f"cuda:{device}", owner=array)
 
 
-def _on_host(executable: CudaExecutable, value: Any) -> Any:
+def _on_host(executable: CudaExecutable, value: Any, dtype: DType) -> Any:
     import numpy as np
-    return value if isinstance(value, np.ndarray) else executable.driver.to_host(value)
+    return value if isinstance(value, np.ndarray) else executable.driver.to_host(value).view(dtype.numpy())
 
 
 def _input_on_host(executable: CudaExecutable, bound: DeviceBound, number: int) -> Any:
@@ -231,4 +244,4 @@ def _input_on_host(executable: CudaExecutable, bound: DeviceBound, number: int) 
     view = device_view(bound.sources[number])
     assert bound.stream is not None
     copy, _ = executable.driver.packed(executable.device, view, view.address, view.shape, view.byte_strides, view.dtype, bound.stream)
-    return executable.driver.to_host(copy)
+    return executable.driver.to_host(copy).view(view.dtype.numpy())

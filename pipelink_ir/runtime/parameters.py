@@ -208,5 +208,6 @@ def _usable(compiled: Runnable, array: Any, dtype: DType | None = None) -> Any:
         return array
     found = dtype or from_numpy(array.dtype)
     assert found is not None
-    address = array.data.ptr if hasattr(array, "data") else array.address
-    return TensorView(int(address), tuple(array.shape), found, device=f"cuda:{compiled.target.device}", owner=array)
+    from pipelink_ir.runtime.device_calls import view_of
+    assert compiled.target.device is not None
+    return view_of(array, found, compiled.target.device)

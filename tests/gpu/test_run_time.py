@@ -79,6 +79,25 @@ def test_every_dtype_comes_and_goes(cupy: Any, dtype: str) -> None:
         np.testing.assert_array_equal(p(x=x).y.astype(np.float64), x.astype(np.float64))
 
 
+@pytest.mark.parametrize("dtype", ["f8e4m3", "f8e5m2"])
+def test_f8_on_the_device(cupy: Any, dtype: str) -> None:
+    """CuPy has no such elements: views come out, which PyTorch takes, and which go in again."""
+    torch = pytest.importorskip("torch")
+    kind = {"f8e4m3": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2}[dtype]
+    p = pl.compile(f"op @twice(%x: tensor<Nx{dtype}>) -> (%y: tensor<Nx{dtype}>) {{ compute {{ %y[n] = 2 * %x[n] }} }}\n"
+                   f"pipeline @p(%x: tensor<Nx{dtype}>) -> (%y: tensor<Nx{dtype}>) {{ %y = @twice(%x) }}\n", target="cuda")
+    x = torch.tensor([0, 1, -1.5, 64, 0.25], device="cuda").to(kind)
+    for _ in range(4):
+        y = p(x=x).y
+        assert (str(y.dtype), y.device) == (dtype, "cuda:0")
+        assert torch.equal(torch.from_dlpack(y).to(torch.float32), 2 * x.to(torch.float32))
+    again = p(x=p(x=x).y).y
+    assert torch.equal(torch.from_dlpack(again).to(torch.float32), 4 * x.to(torch.float32))
+    out = torch.empty(5, device="cuda").to(kind)
+    p(x=x, out=out)
+    assert torch.equal(out.to(torch.float32), 2 * x.to(torch.float32))
+
+
 def test_torch(cupy: Any) -> None:
     torch = pytest.importorskip("torch")
     p = pl.compile(SUM, target="cuda")

@@ -32,6 +32,7 @@ from pipelink_ir.backends.cuda.driver import (
     DeviceFacts,
     Function,
     OutOfDeviceMemory,
+    carrier,
 )
 from pipelink_ir.ir.dtypes import DType
 
@@ -81,8 +82,8 @@ class Launch:
 class Array:
     """An array of a caller on the device."""
 
-    def __init__(self, driver: FakeDriver, address: int, shape: tuple[int, ...], dtype: DType, stream: int) -> None:
-        self.driver, self.address, self.shape, self.dtype, self.stream = driver, address, shape, dtype.numpy(), stream
+    def __init__(self, driver: FakeDriver, address: int, shape: tuple[int, ...], dtype: Any, stream: int) -> None:
+        self.driver, self.address, self.shape, self.dtype, self.stream = driver, address, shape, dtype, stream
 
     def __del__(self) -> None:
         if self.address in self.driver.memory and self.driver.memory[self.address].gone is None:
@@ -450,7 +451,7 @@ class FakeDriver:
         for n in shape:
             size *= n
         address = self._new(size, stream)
-        return Array(self, address, shape, dtype, stream), address
+        return Array(self, address, shape, carrier(dtype), stream), address
 
     def fresh(self, device: int, shape: tuple[int, ...], kind: Any, size: int, stream: int) -> tuple[Any, int]:
         from pipelink_ir.ir.dtypes import from_numpy
@@ -469,6 +470,7 @@ class FakeDriver:
         array, address = self.array(0, values.shape, dtype, stream)
         self.touch(address, values.nbytes, True, stream, "the caller")
         ctypes.memmove(address, values.ctypes.data, values.nbytes)
+        array.dtype = values.dtype
         return array
 
     def packed(self, device: int, source: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, stream: int) -> tuple[Any, int]:

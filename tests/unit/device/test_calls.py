@@ -14,6 +14,7 @@ import pytest
 
 import pipelink_ir as pl
 from pipelink_ir.backends.cuda.driver import FORKED, DeviceError
+from pipelink_ir.ir.dtypes import DTYPES
 from tests.unit.device.emulated import EmulatingDriver
 
 TWICE = """
@@ -336,3 +337,32 @@ def test_nothing_is_started_by_an_import_or_a_check() -> None:
             "main(['check', 'examples'])\nprint(opened._driver, 'cupy' in sys.modules)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "None False"
+
+
+@pytest.mark.parametrize("dtype", ["f8e4m3", "f8e5m2"])
+def test_f8_comes_and_goes_as_views_since_cupy_has_no_such_elements(device: EmulatingDriver, cupy: Any, dtype: str) -> None:
+    kind = DTYPES[dtype].numpy()
+    p = pl.compile(f"op @same(%x: tensor<Nx{dtype}>) -> (%y: tensor<Nx{dtype}>) {{ compute {{ %y[n] = %x[n] }} }}\n"
+                   f"op @wide(%x: tensor<Nx{dtype}>, %w: tensor<Nxf32>) -> (%y: tensor<Nxf32>) {{ schedule {{ target = cuda }} compute {{ %y[n] = %x[n] * %w[n] }} }}\n"
+                   f"op @code(%x: tensor<Nxf32>) -> (%y: tensor<Nx{dtype}>) {{ compute {{ %y[n] = {dtype}(%x[n]) }} }}\n"
+                   f"pipeline @p(%x: tensor<Nx{dtype}>, param %w: tensor<Nxf32>) -> (%y: tensor<Nx{dtype}>, %z: tensor<Nxf32>, %c: tensor<Nx{dtype}>) {{\n"
+                   "  %y = @same(%x)  %c = @code(%w)  %d = @same(%c)  %z = @wide(%d, %w)\n}\n", target="cuda")
+    x, w = np.array([0, 1, -1.5, 448, 0.25]).astype(kind), np.array([1, 2, -3, 4, 0.5], np.float32)
+    want = {"y": x.astype(np.float64), "z": w.astype(np.float64) ** 2, "c": w.astype(np.float64)}
+
+    def same(found: Any, on: str) -> None:
+        for name, values in want.items():
+            y = found[name]
+            if name != "z":
+                assert (y.device, str(y.dtype)) == (on, dtype)
+                y = y.owner
+            got = device.to_host(y)
+            np.testing.assert_array_equal((got if name == "z" else got.view(kind)).astype(np.float64), values)
+    given = cupy.ndarray(device, x)
+    for call in (p, p.bind(w=w)):
+        more = {} if call is not p else {"w": cupy.ndarray(device, w)}
+        for _ in range(4):
+            same(call(x=given, **more), "cuda:0")
+        assert call(x=x, **({"w": w} if more else {}))["y"].dtype == kind
+    back = p(x=p(x=given, w=w).c, w=w)  # what is handed out may be handed in
+    np.testing.assert_array_equal(device.to_host(back.y.owner).view(kind).astype(np.float64), want["c"])
