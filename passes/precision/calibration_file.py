@@ -18,14 +18,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from pipelink_ir.ir.diagnostics import Report, did_you_mean
-from pipelink_ir.ir.source import Source, Span
+from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.targets import known_archs, parse_arch
-from pipelink_ir.ir.yaml_text import compose, read_file, source_of, stretch
+from pipelink_ir.ir.yaml_text import YamlReader, read_file, source_of
 from pipelink_ir.passes.precision.calibrated import AGAIN, METHODS, Calibration, EdgeRange
 
 VERSION = 1
@@ -52,63 +52,28 @@ def parse_calibration(data: bytes, path: str) -> Calibration:
 
 
 @dataclass(slots=True)
-class _Reader:
-    """Reads one text; faults are collected."""
+class _Reader(YamlReader):
+    """Reads one text."""
 
-    source: Source
-    report: Report
     spans: dict[str, Span] = field(default_factory=dict)
 
+    FIELD, HELP = "calibration", HELP
+
     def read(self) -> Calibration:
-        root = compose(self.source, lambda where, message: self.report.error("calibration", where, message, (), HELP))
+        root = self._top(WHAT)
         values: dict[str, Any] = {}
-        if root is None or getattr(root, "tag", "").endswith(":null"):
-            if not self.report.failed:
-                self.report.error("calibration", Span(self.source, 0, 0), "the file is empty", (), HELP)
-        elif self._is(root, "mapping", WHAT):
-            kinds: dict[str, Callable[[Any, str], Any]] = {
-                "calibration": self._version, "pipeline": self._text, "program": self._text, "policies": self._digests, "method": self._method,
-                "samples": self._count, "random": self._flag, "edges": self._edges, "declined": self._declined, "errors": self._errors}
-            for key, node in self._entries(root, KEYS, WHAT):
-                values[key] = kinds[key](node, f"'{key}'")
-                self.spans[key] = self._span(node)
-            for key in _NEEDED:
-                if key not in values:
-                    self._fault(root, f"'{key}' is missing", HELP)
+        kinds: dict[str, Callable[[Any, str], Any]] = {
+            "calibration": self._version, "pipeline": self._text, "program": self._text, "policies": self._digests, "method": self._method,
+            "samples": self._count, "random": self._flag, "edges": self._edges, "declined": self._declined, "errors": self._errors}
+        for key, node in self._entries(root, KEYS, WHAT) if root is not None else ():
+            values[key] = kinds[key](node, f"'{key}'")
+            self.spans[key] = self._span(node)
+        for key in _NEEDED if root is not None else ():
+            if key not in values:
+                self._fault(root, f"'{key}' is missing")
         self.report.stop_if_failed()
         del values["calibration"]
         return Calibration(**{k: v for k, v in values.items() if v is not None}, path=self.source.path, span=self._span(root), spans=self.spans)
-
-    # ------------------------------------------------------------------------------------------------------------------- messages
-
-    def _span(self, node: Any) -> Span:
-        end = node.end_mark if node.id == "scalar" else node.start_mark
-        return stretch(self.source, node.start_mark, end)
-
-    def _fault(self, node: Any, message: str, help: str | None = HELP) -> None:
-        self.report.error("calibration", self._span(node), message, (), help)
-
-    def _is(self, node: Any, kind: str, what: str) -> bool:
-        if node.id == kind:
-            return True
-        names = {"mapping": "a table ('key: value')", "sequence": "a list", "scalar": "one value"}
-        self._fault(node, f"{what} is {names[kind]}, not {names[node.id]}")
-        return False
-
-    def _entries(self, node: Any, known: Iterable[str] | None, what: str) -> Iterator[tuple[str, Any]]:
-        """Keys and values of a table."""
-        seen: set[str] = set()
-        for key, value in node.value:
-            name = key.value if key.id == "scalar" else ""
-            if not isinstance(name, str) or not name:
-                self._fault(key, "a key is a word")
-            elif name in seen:
-                self._fault(key, f"'{name}' is written twice", "keep one")
-            elif known is not None and name not in known:
-                self._fault(key, f"{what} has no key '{name}'", did_you_mean(name, known) or f"its keys are {', '.join(known)}")
-            else:
-                seen.add(name)
-                yield name, value
 
     # --------------------------------------------------------------------------------------------------------------------- values
 
@@ -116,13 +81,6 @@ class _Reader:
         if getattr(node, "value", None) != str(VERSION):
             self._fault(node, f"the version of the format is {VERSION}", f"another version of the compiler wrote this; {AGAIN}")
         return VERSION
-
-    def _text(self, node: Any, what: str) -> str | None:
-        if not self._is(node, "scalar", what):
-            return None
-        if not node.value:
-            self._fault(node, f"{what} is empty")
-        return str(node.value)
 
     def _method(self, node: Any, what: str) -> str | None:
         text = self._text(node, what)
@@ -142,19 +100,6 @@ class _Reader:
             self._fault(node, f"{what} is true or false, not '{node.value}'")
         return bool(node.value == "true")
 
-    def _number(self, node: Any, what: str) -> float | None:
-        """A finite number; None if it is none, which is told."""
-        if not self._is(node, "scalar", what):
-            return None
-        try:
-            value = float(node.value)
-        except ValueError:
-            value = math.inf if node.value in (".inf", "-.inf") else math.nan
-        if math.isfinite(value):
-            return value
-        self._fault(node, f"{what} is a finite number, not '{node.value}'")
-        return None
-
     def _edges(self, node: Any, what: str) -> dict[str, EdgeRange]:
         out: dict[str, EdgeRange] = {}
         if self._is(node, "mapping", what):
@@ -167,7 +112,7 @@ class _Reader:
     def _edge(self, name: str, node: Any) -> EdgeRange | None:
         values: dict[str, Any] = {}
         for key, value in self._entries(node, EDGE_KEYS, "an edge"):
-            values[key] = self._count(value, f"'{key}'") if key in ("nan", "inf") else self._number(value, f"'{key}' of '%{name}'")
+            values[key] = self._count(value, f"'{key}'") if key in ("nan", "inf") else self._number(value, f"'{key}' of '%{name}'", signed=key in _EDGE_NEEDED)
         for key in _EDGE_NEEDED:
             if key not in values:
                 self._fault(node, f"'%{name}' has no '{key}'")
@@ -178,17 +123,13 @@ class _Reader:
             if values[a] > values[b]:
                 self._fault(node, f"'{a}' of '%{name}' is {values[a]:g}, which is above its '{b}', {values[b]:g}")
                 return None
-        for key in ("rms", "clipped"):
-            if values.get(key, 0.0) < 0:
-                self._fault(node, f"'{key}' of '%{name}' is {values[key]:g}, and cannot be negative")
-                return None
         return EdgeRange(**values, span=self._span(node))
 
     def _of_targets(self, node: Any, what: str) -> Iterator[tuple[str, Any]]:
         if self._is(node, "mapping", what):
             for arch, value in self._entries(node, None, what):
                 if parse_arch(arch) is None:
-                    self._fault(value, f"{what} is by target, and there is no target '{arch}'", did_you_mean(arch, known_archs()) or HELP)
+                    self._fault(value, f"{what} is by target, and there is no target '{arch}'", did_you_mean(arch, known_archs()) or None)
                 else:
                     yield arch, value
 
@@ -207,10 +148,7 @@ class _Reader:
         """An error that was measured; infinite where values were lost to NaN or infinities."""
         if getattr(node, "value", None) == ".inf":
             return math.inf
-        value = self._number(node, f"the error of '%{name}'")
-        if value is not None and value < 0:
-            self._fault(node, f"the error of '%{name}' is {value:g}, and cannot be negative")
-        return value or 0.0
+        return self._number(node, f"the error of '%{name}'", signed=False) or 0.0
 
 
 def calibration_text(c: Calibration) -> str:

@@ -16,18 +16,17 @@
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
-from pipelink_ir.ir.diagnostics import Report, did_you_mean
-from pipelink_ir.ir.source import Source, Span
-from pipelink_ir.ir.yaml_text import compose, read_file, source_of, stretch
+from pipelink_ir.ir.diagnostics import Report
+from pipelink_ir.ir.yaml_text import YamlReader, read_file, source_of, stretch
 from pipelink_ir.passes.scheduling.tuned import KEYS, Entry, value_of
 
 VERSION = 1
 """Of the format of files."""
 HELP = "correct it, or delete the file and tune again"
+WHAT = "a file of tuned schedules"
 _TEXTS = ("operator", "shapes", "arch", "compiler", "name", "sizes", "device")
 _NEEDED = ("operator", "shapes", "arch", "compiler", "schedule")
 _TIMES = ("default_ms", "ms")
@@ -46,54 +45,27 @@ def parse_tuned(data: bytes, path: str) -> tuple[Entry, ...]:
     return _Reader(source_of(data, path, "tuned", report, HELP), report).read()
 
 
-@dataclass(slots=True)
-class _Reader:
-    """Reads one text; faults are collected."""
+class _Reader(YamlReader):
+    """Reads one text."""
 
-    source: Source
-    report: Report
+    __slots__ = ()
+    FIELD, HELP = "tuned", HELP
 
     def read(self) -> tuple[Entry, ...]:
-        root = compose(self.source, lambda where, message: self.report.error("tuned", where, message, (), HELP))
+        root = self._top(WHAT)
         out: list[Entry] = []
         seen: set[str] = set()
-        if root is not None and self._is(root, "mapping", "a file of tuned schedules"):
-            for key, value in self._entries(root, ("tuned", "entries"), "a file of tuned schedules"):
-                seen.add(key)
-                if key == "tuned" and getattr(value, "value", None) != str(VERSION):
-                    self._fault(value, f"the version of the format is {VERSION}", "delete the file and tune again: another version of the compiler wrote it")
-                elif key == "entries" and self._is(value, "sequence", "'entries'"):
-                    out = [e for e in map(self._entry, value.value) if e is not None]
-            for key in ("tuned", "entries"):
-                if key not in seen:
-                    self._fault(root, f"'{key}' is missing", HELP)
-        elif root is None and not self.report.failed:
-            self.report.error("tuned", Span(self.source, 0, 0), "the file is empty", (), HELP)
+        for key, value in self._entries(root, ("tuned", "entries"), WHAT) if root is not None else ():
+            seen.add(key)
+            if key == "tuned" and getattr(value, "value", None) != str(VERSION):
+                self._fault(value, f"the version of the format is {VERSION}", "delete the file and tune again: another version of the compiler wrote it")
+            elif key == "entries" and self._is(value, "sequence", "'entries'"):
+                out = [e for e in map(self._entry, value.value) if e is not None]
+        for key in ("tuned", "entries") if root is not None else ():
+            if key not in seen:
+                self._fault(root, f"'{key}' is missing")
         self.report.stop_if_failed()
         return tuple(out)
-
-    def _fault(self, node: Any, message: str, help: str | None = None) -> None:
-        self.report.error("tuned", stretch(self.source, node.start_mark, node.end_mark), message, (), help)
-
-    def _is(self, node: Any, kind: str, what: str) -> bool:
-        if node.id == kind:
-            return True
-        names = {"mapping": "a table ('key: value')", "sequence": "a list", "scalar": "one value"}
-        self._fault(node, f"{what} is {names[kind]}, not {names[node.id]}")
-        return False
-
-    def _entries(self, node: Any, known: Iterable[str] | None, what: str) -> Iterator[tuple[str, Any]]:
-        """Keys and values of a table."""
-        seen: set[str] = set()
-        for key, value in node.value:
-            name = key.value if key.id == "scalar" else ""
-            if name in seen:
-                self._fault(key, f"'{name}' is written twice", "keep one")
-            elif known is not None and name not in known:
-                self._fault(key, f"{what} has no key '{name}'", did_you_mean(name, known) or f"its keys are {', '.join(known)}")
-            else:
-                seen.add(name)
-                yield name, value
 
     def _entry(self, node: Any) -> Entry | None:
         if not self._is(node, "mapping", "an entry"):
@@ -103,21 +75,11 @@ class _Reader:
             if key == "schedule":
                 values[key] = self._schedule(value)
             elif self._is(value, "scalar", f"'{key}'"):
-                values[key] = self._time(key, value) if key in _TIMES else str(value.value)
+                values[key] = self._number(value, f"'{key}', in milliseconds,", signed=False) or 0.0 if key in _TIMES else str(value.value)
         for key in _NEEDED:
             if key not in values:
                 self._fault(node, f"an entry without '{key}'", "take the entry out, or delete the file and tune again")
         return Entry(**values, span=stretch(self.source, node.start_mark, node.start_mark)) if all(k in values for k in _NEEDED) else None
-
-    def _time(self, key: str, node: Any) -> float:
-        try:
-            ms = float(node.value)
-            if 0 <= ms < float("inf"):
-                return ms
-        except ValueError:
-            pass
-        self._fault(node, f"'{key}' is a time in ms, not '{node.value}'")
-        return 0.0
 
     def _schedule(self, node: Any) -> dict[str, dict[str, str]]:
         out: dict[str, dict[str, str]] = {}

@@ -1,11 +1,13 @@
 """YAML files as trees whose nodes know where they stand, so that what is wrong with one can be shown at its line."""
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from pipelink_ir.ir.diagnostics import Diagnostic, ProgramError, Report, UsageError
+from pipelink_ir.ir.diagnostics import Diagnostic, Note, ProgramError, Report, UsageError, did_you_mean
 from pipelink_ir.ir.source import Source, Span, elsewhere
 
 if TYPE_CHECKING:
@@ -65,3 +67,85 @@ def stretch(source: Source, start: Any, end: Any) -> Span:
     def offset(mark: Any) -> int:
         return min(starts[min(int(mark.line), len(starts) - 1)] + int(mark.column), end_of_text)
     return Span(source, offset(start), max(offset(start), offset(end)))
+
+
+@dataclass(slots=True)
+class YamlReader:
+    """What readers of files have in common: pieces of the tree, and what is wrong with them. Faults are collected, each at its place."""
+
+    source: Source
+    report: Report
+
+    FIELD: ClassVar[str]
+    """Of the diagnostics."""
+    HELP: ClassVar[str | None] = None
+    """Of faults that say nothing better."""
+
+    def _top(self, what: str, *, empty: bool = False) -> yaml.Node | None:
+        """The table that a file is; None where it is none, which is told. A file without anything in it may be right: `empty`."""
+        root = compose(self.source, self._fault)
+        if root is None or _nothing(root):
+            if not empty and not self.report.failed:
+                self._fault(Span(self.source, 0, 0), "the file is empty")
+            return None
+        return root if self._is(root, "mapping", what) else None
+
+    def _span(self, node: Any) -> Span:
+        """Where a piece stands; of one that goes on over several lines, where it begins."""
+        return stretch(self.source, node.start_mark, node.end_mark if node.end_mark.line == node.start_mark.line else node.start_mark)
+
+    def _fault(self, where: Any, message: str, help: str | None = None, notes: Sequence[Note] = ()) -> None:
+        """Something is wrong with a piece, or at a place."""
+        self.report.error(self.FIELD, where if isinstance(where, Span) else self._span(where), message, notes, help or self.HELP)
+
+    def _is(self, node: Any, kind: str, what: str) -> bool:
+        if node.id == kind:
+            return True
+        names = {"mapping": "a table ('key: value')", "sequence": "a list ('[a, b]')", "scalar": "one value"}
+        self._fault(node, f"{what} is {names[kind]}, not {names[node.id]}")
+        return False
+
+    def _entries(self, node: Any, known: Sequence[str] | None, what: str) -> Iterator[tuple[str, Any]]:
+        """Keys and values of a table; a key that is unknown or written twice is a fault."""
+        seen: dict[str, Any] = {}
+        for key, value in node.value:
+            name = key.value if key.id == "scalar" else ""
+            if not name:
+                self._fault(key, "a key is a word")
+            elif name in seen:
+                self._fault(key, f"'{name}' is written twice", "keep one", [Note("first here", self._span(seen[name]))])
+            elif known is not None and name not in known:
+                self._fault(key, f"{what} has no key '{name}'", did_you_mean(name, known) or f"its keys are {', '.join(known)}")
+            else:
+                seen[name] = key
+                yield name, value
+
+    def _text(self, node: Any, what: str) -> str | None:
+        """One value as it is written; None where there is none, which is told."""
+        if not self._is(node, "scalar", what):
+            return None
+        if not node.value or _nothing(node):
+            self._fault(node, f"{what} is empty")
+            return None
+        return str(node.value)
+
+    def _number(self, node: Any, what: str, *, signed: bool = True) -> float | None:
+        """A finite number; None where it is none, which is told."""
+        if not self._is(node, "scalar", what):
+            return None
+        try:
+            value = float(node.value)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            self._fault(node, f"{what} is a finite number, not '{node.value}'")
+        elif value < 0 and not signed:
+            self._fault(node, f"{what} is {value:g}, and cannot be negative")
+        else:
+            return value
+        return None
+
+
+def _nothing(node: Any) -> bool:
+    """Whether a value is left out, or a null that is not quoted."""
+    return bool(node.id == "scalar" and node.tag.endswith(":null") and not node.style)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.ir import environment
-from pipelink_ir.ir.diagnostics import Note, ProgramError, Report, did_you_mean
+from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Setting
-from pipelink_ir.ir.source import Source, Span
+from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.targets import LIBRARIES, Arch, known_archs, parse_arch
-from pipelink_ir.ir.yaml_text import compose, stretch
+from pipelink_ir.ir.yaml_text import YamlReader, source_of
 from pipelink_ir.passes.contracts.clause_words import check_clause, check_dtype_word
 from pipelink_ir.passes.precision.clause_text import read_clause
 from pipelink_ir.passes.precision.policy import RANGES, SCHEMES, WEIGHTS
@@ -128,81 +128,33 @@ def read_project(path: str) -> Project:
     """Read one file. Raises `ProgramError` with everything that is wrong in it (PL9102), or PL9101 where it cannot be read."""
     data = read_bytes(path)
     shown = os.path.relpath(path) if not os.path.relpath(path).startswith("..") else path
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        source = Source(shown, data[:error.start].decode("utf-8", "replace"))
-        report = Report()
-        report.error("project", Span(source, len(source.text or ""), len(source.text or "")), "this is not UTF-8", (), "save the file as UTF-8")
-        raise ProgramError(report.diagnostics) from None
-    return _Reader(path, Source(shown, text), Report()).read()
+    report = Report()
+    return _Reader(source_of(data, shown, "project", report, "save the file as UTF-8"), report, path).read()
 
 
 @dataclass(slots=True)
-class _Reader:
-    """Reads one file; faults are collected."""
+class _Reader(YamlReader):
+    """Reads one file."""
 
     path: str
-    source: Source
-    report: Report
     places: dict[str, str] = field(default_factory=dict)
     """Where the policies stand."""
 
+    FIELD = "project"
+
     def read(self) -> Project:
-        root = compose(self.source, self._fault)
-        values: dict[str, Any] = {}
-        empty = getattr(root, "id", "") == "scalar" and getattr(root, "tag", "").endswith(":null")
-        if root is not None and not empty and self._is(root, "mapping", "a project file"):
-            kinds: dict[str, Callable[[Any], Any]] = {
-                "targets": self._targets, "search_paths": self._folders, "device_map": self._device_map, "precision": self._precision,
-                "cache": self._cache, "log_level": lambda n: self._one_of(n, environment.LOG_LEVELS), "copies": lambda n: self._one_of(n, ("allow", "refuse")),
-                "build": self._builds}
-            for key, node in self._entries(root, [k.name for k in KEYS], "a project file"):
-                values[key] = kinds[key](node)
+        root = self._top("a project file", empty=True)
+        kinds: dict[str, Callable[[Any], Any]] = {
+            "targets": self._targets, "search_paths": self._folders, "device_map": self._device_map, "precision": self._precision,
+            "cache": self._cache, "log_level": lambda n: self._one_of(n, environment.LOG_LEVELS), "copies": lambda n: self._one_of(n, ("allow", "refuse")),
+            "build": self._builds}
+        values = {key: kinds[key](node) for key, node in self._entries(root, [k.name for k in KEYS], "a project file")} if root is not None else {}
         self.report.stop_if_failed()
         if self.places:
             values["places"] = self.places
         return Project(self.path, **{f.name: values[f.name] for f in fields(Project) if values.get(f.name) is not None})
 
-    # ------------------------------------------------------------------------------------------------------------------- messages
-
-    def _span(self, node: Any) -> Span:
-        return stretch(self.source, node.start_mark, node.end_mark)
-
-    def _fault(self, where: Span, message: str, help: str | None = None, notes: Sequence[Note] = ()) -> None:
-        self.report.error("project", where, message, notes, help)
-
     # -------------------------------------------------------------------------------------------------------------------- pieces
-
-    def _is(self, node: Any, kind: str, what: str) -> bool:
-        if node.id == kind:
-            return True
-        names = {"mapping": "a table ('key: value')", "sequence": "a list ('[a, b]')", "scalar": "one value"}
-        self._fault(self._span(node), f"{what} is {names[kind]}, not {names[node.id]}")
-        return False
-
-    def _entries(self, node: Any, known: Sequence[str] | None, what: str) -> Iterator[tuple[str, Any]]:
-        """Keys and values of a table; a key that is unknown or written twice is a fault."""
-        seen: dict[str, Span] = {}
-        for key, value in node.value:
-            name, span = key.value if key.id == "scalar" else "", self._span(key)
-            if not isinstance(name, str) or key.id != "scalar":
-                self._fault(span, "a key is a word")
-            elif name in seen:
-                self._fault(span, f"'{name}' is written twice", "keep one", [Note("first here", seen[name])])
-            elif known is not None and name not in known:
-                self._fault(span, f"{what} has no key '{name}'", did_you_mean(name, known) or f"its keys are {', '.join(known)}")
-            else:
-                seen[name] = span
-                yield name, value
-
-    def _text(self, node: Any, what: str) -> str | None:
-        if not self._is(node, "scalar", what):
-            return None
-        if not node.value or (node.tag.endswith(":null") and not node.style):
-            self._fault(self._span(node), f"{what} is empty")
-            return None
-        return str(node.value)
 
     def _list(self, node: Any, what: str, one: Callable[[Any], Any]) -> tuple[Any, ...]:
         if not self._is(node, "sequence", what):
@@ -213,7 +165,7 @@ class _Reader:
             if value is None:
                 continue
             if value in found:
-                self._fault(self._span(item), f"'{item.value}' stands there twice" if item.id == "scalar" else "this stands there twice", "keep one",
+                self._fault(item, f"'{item.value}' stands there twice" if item.id == "scalar" else "this stands there twice", "keep one",
                             [Note("first here", found[value])])
             found.setdefault(value, self._span(item))
         return tuple(found)
@@ -221,7 +173,7 @@ class _Reader:
     def _one_of(self, node: Any, words: Sequence[str]) -> str | None:
         text = self._text(node, "this")
         if text is not None and text not in words:
-            self._fault(self._span(node), f"'{text}' is none of {', '.join(words)}", did_you_mean(text, words) or f"write '{words[0]}'")
+            self._fault(node, f"'{text}' is none of {', '.join(words)}", did_you_mean(text, words) or f"write '{words[0]}'")
             return None
         return text
 
@@ -229,7 +181,7 @@ class _Reader:
 
     def _targets(self, node: Any) -> tuple[str, ...]:
         if node.id == "sequence" and not node.value:
-            self._fault(self._span(node), "there is no target in the list", "write 'targets: [cpu]', or leave the key out")
+            self._fault(node, "there is no target in the list", "write 'targets: [cpu]', or leave the key out")
         return self._list(node, "'targets'", self._target)
 
     def _target(self, node: Any) -> str | None:
@@ -237,7 +189,7 @@ class _Reader:
         if text is None or parse_arch(text) is not None or _CUDA.fullmatch(text):
             return text
         known = ["cpu", "reference", "cuda", *known_archs()]
-        self._fault(self._span(node), f"there is no target '{text}'", did_you_mean(text, known) or f"targets are {', '.join(dict.fromkeys(known))}")
+        self._fault(node, f"there is no target '{text}'", did_you_mean(text, known) or f"targets are {', '.join(dict.fromkeys(known))}")
         return None
 
     def _beside(self, text: str) -> str:
@@ -250,7 +202,7 @@ class _Reader:
     def _folder(self, node: Any) -> str | None:
         text = self._text(node, "a search path")
         if text is not None and not os.path.isdir(self._beside(text)):
-            self._fault(self._span(node), f"there is no folder '{text}' beside the project file")
+            self._fault(node, f"there is no folder '{text}' beside the project file")
             return None
         return self._beside(text) if text is not None else None
 
@@ -261,7 +213,7 @@ class _Reader:
                 to = self._text(value, "a device")
                 for text, place in ((key, value), (to, value)):
                     if text is not None and not _DEVICE.fullmatch(text):
-                        self._fault(self._span(place), f"'{text}' is no device", "devices are cpu, cuda:N, and declared targets, \"@t4\"")
+                        self._fault(place, f"'{text}' is no device", "devices are cpu, cuda:N, and declared targets, \"@t4\"")
                         break
                 else:
                     if to is not None:
@@ -275,7 +227,7 @@ class _Reader:
                 arch = parse_arch(key)
                 if arch is None or arch.kind == "reference":
                     said = "the reference computes what is written" if arch is not None else f"there is no target '{key}'"
-                    self._fault(self._span(value), f"a policy is for a target, and {said}", did_you_mean(key, [a for a in known_archs() if a != "reference"]))
+                    self._fault(value, f"a policy is for a target, and {said}", did_you_mean(key, [a for a in known_archs() if a != "reference"]))
                 elif self._is(value, "mapping", "a policy"):
                     out[key] = self._policy(value, arch)
                     self.places[key] = str(self._span(value))
@@ -291,7 +243,7 @@ class _Reader:
             text = self._policy_value(key, value)
             clause = read_clause(f"{arch} {{ {key} = {text} }}") if text is not None else None
             if text is not None and (clause is None or not clause.settings):
-                self._fault(self._span(value), f"'{text}' is no value of '{key}'", _EXAMPLES.get(key, f"write '{key}: i8'"))
+                self._fault(value, f"'{text}' is no value of '{key}'", _EXAMPLES.get(key, f"write '{key}: i8'"))
             elif text is not None and clause is not None and clause.settings:
                 out[key] = text
                 settings.append(replace(clause.settings[0], span=self._span(value), key_span=self._span(value)))
@@ -304,7 +256,7 @@ class _Reader:
             for d in found.diagnostics:
                 if d.severity == "error":
                     # What follows from one key is told at its value: a value inside has no place of its own.
-                    self._fault(d.span if d.span.source is self.source else self._span(node), d.message, d.help and d.help.replace(" = ", ": "))
+                    self._fault(d.span if d.span.source is self.source else node, d.message, d.help and d.help.replace(" = ", ": "))
         return out
 
     def _policy_value(self, key: str, node: Any) -> str | None:
@@ -315,7 +267,7 @@ class _Reader:
         text = self._text(node, f"'{key}'")
         fault = self._policy_fault(key, text) if text is not None else None
         if fault is not None:
-            self._fault(self._span(node), *fault)
+            self._fault(node, *fault)
             return None
         return repr(float(text)) if text is not None and key == "budget" else text
 
@@ -348,9 +300,9 @@ class _Reader:
         for key, value in self._entries(node, BUILD_KEYS, "an entry of 'build'"):
             values[key] = self._targets(value) if key == "targets" else self._text(value, f"'{key}'")
             if key == "program" and values[key] is not None and not os.path.isfile(self._beside(values[key])):
-                self._fault(self._span(value), f"there is no file '{values[key]}' beside the project file")
+                self._fault(value, f"there is no file '{values[key]}' beside the project file")
         if "program" not in values:
-            self._fault(self._span(node), "an entry of 'build' names its 'program'", "write '- program: edge.plir'")
+            self._fault(node, "an entry of 'build' names its 'program'", "write '- program: edge.plir'")
         if values.get("program") is None:
             return None
         paths = {key: self._beside(values[key]) for key in ("program", "output") if values.get(key) is not None}

@@ -37,7 +37,7 @@ BAD: list[tuple[str, str, int, int, str]] = [
     ("max: 3.0", "max: lots", 6, 23, "finite number"),
     ("min: -2.0", "min: 4.0", 6, 6, "'min' of '%x' is 4, which is above its 'max', 3"),
     ("low: -1.5", "low: 2.75", 6, 6, "above its 'high'"),
-    ("rms: 0.5", "rms: -0.5", 6, 6, "cannot be negative"),
+    ("rms: 0.5", "rms: -0.5", 6, 55, "cannot be negative"),
     ("nan: 1", "nan: some", 6, 80, "not negative"),
     ("high: 900", "hi: 900", 7, 36, "no key 'hi'"),
     ("  no.h: {min: 0, max: 1e3, low: 0, high: 900}", "  no.h: 3", 7, 9, "is a table"),

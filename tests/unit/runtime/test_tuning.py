@@ -113,7 +113,7 @@ def test_what_is_written_reads_back() -> None:
     ("tuned: [1\n", "2:1", "this is not YAML"), ("tuned: 1\nentries:\n- 3\n", "3:3", "an entry is a table ('key: value'), not one value"),
     ("tuned: 1\nentries:\n- operator: a\n  shapes: a\n  arch: a\n  compiler: a\n  schedule: {r0: {mop: 3}}\n", "7:19", "a definition has no key 'mop'"),
     ("tuned: 1\nentries:\n- operator: a\n  shapes: a\n  arch: a\n  compiler: a\n  schedule: {r0: {map: a b}}\n", "7:24", "'a b' is no value of 'map'"),
-    ("tuned: 1\nentries:\n- operator: a\n  shapes: a\n  arch: a\n  compiler: a\n  ms: fast\n  schedule: {}\n", "7:7", "'ms' is a time in ms, not 'fast'"),
+    ("tuned: 1\nentries:\n- operator: a\n  shapes: a\n  arch: a\n  compiler: a\n  ms: fast\n  schedule: {}\n", "7:7", "'ms', in milliseconds, is a finite number, not 'fast'"),
     ("tuned: 1\nentries:\n- operator: a\n  shapes: a\n  arch: a\n  schedule: {}\n", "3:3", "an entry without 'compiler'"),
     ("tuned: 1\ntuned: 1\nentries: []\n", "2:1", "'tuned' is written twice")])
 def test_faults_have_places(text: str, place: str, said: str) -> None:
