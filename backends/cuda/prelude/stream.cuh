@@ -139,91 +139,49 @@ PL_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" 
 PL_DEVICE void settle(float& sum) { asm volatile("add.f32 %0, %0, 0f00000000;" : "+f"(sum)::"memory"); }
 PL_DEVICE void settle(int& sum) { asm volatile("" : "+r"(sum)::"memory"); }
 template <int PENDING> PL_DEVICE void wgmma_await() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory"); }
+// The registers of 96 sums, as an instruction counts them and as it is told of them.
+#define PL_NUMBERS_96 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, " \
+  "%25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, " \
+  "%71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, " \
+  "%94, %95"
+#define PL_REGISTERS_8(kind, d) kind((d)[0]), kind((d)[1]), kind((d)[2]), kind((d)[3]), kind((d)[4]), kind((d)[5]), kind((d)[6]), kind((d)[7])
+#define PL_REGISTERS_32(kind, d) PL_REGISTERS_8(kind, d), PL_REGISTERS_8(kind, d + 8), PL_REGISTERS_8(kind, d + 16), PL_REGISTERS_8(kind, d + 24)
+#define PL_REGISTERS_96(kind, d) PL_REGISTERS_32(kind, d), PL_REGISTERS_32(kind, d + 32), PL_REGISTERS_32(kind, d + 64)
 // Adds 64 rows by 192 columns of products to the sums of a warpgroup, 96 of each thread; where there are no `more` than these, they take the place of what the
 // registers hold.
-#define PL_WGMMA_192(type) \
-  asm volatile( \
-      "{\n .reg .pred p;\n setp.ne.b32 p, %100, 0;\nwgmma.mma_async.sync.aligned.m64n192k16.f32." type "." type " {" \
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, " \
-      "%25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, " \
-      "%71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, " \
-      "%94, %95" \
-      "}, %96, %97, p, 1, 1, %98, %99;\n}" \
-      : \
-      "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),  \
-      "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),  \
-      "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]),  \
-      "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),  \
-      "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]),  \
-      "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]),  \
-      "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),  \
-      "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),  \
-      "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]),  \
-      "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]),  \
-      "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]) \
-      : "l"(a), "l"(b), "n"(int(!ALONG_A)), "n"(int(!ALONG_B)), "r"(more))
-
-#define PL_WGMMA_192_BYTES(left, right) \
-  asm volatile( \
-      "{\n .reg .pred p;\n setp.ne.b32 p, %98, 0;\nwgmma.mma_async.sync.aligned.m64n192k32.s32." left "." right " {" \
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, " \
-      "%25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, " \
-      "%71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, " \
-      "%94, %95" \
-      "}, %96, %97, p;\n}" \
-      : \
-      "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]),  \
-      "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]),  \
-      "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]),  \
-      "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]),  \
-      "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]),  \
-      "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]),  \
-      "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]),  \
-      "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]), "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71]),  \
-      "+r"(d[72]), "+r"(d[73]), "+r"(d[74]), "+r"(d[75]), "+r"(d[76]), "+r"(d[77]), "+r"(d[78]), "+r"(d[79]), "+r"(d[80]),  \
-      "+r"(d[81]), "+r"(d[82]), "+r"(d[83]), "+r"(d[84]), "+r"(d[85]), "+r"(d[86]), "+r"(d[87]), "+r"(d[88]), "+r"(d[89]),  \
-      "+r"(d[90]), "+r"(d[91]), "+r"(d[92]), "+r"(d[93]), "+r"(d[94]), "+r"(d[95]) \
-      : "l"(a), "l"(b), "r"(more))
-#define PL_WGMMA_192_TF32 \
-  asm volatile( \
-      "{\n .reg .pred p;\n setp.ne.b32 p, %98, 0;\nwgmma.mma_async.sync.aligned.m64n192k8.f32.tf32.tf32 {" \
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, " \
-      "%25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, " \
-      "%71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, " \
-      "%94, %95" \
-      "}, %96, %97, p, 1, 1;\n}" \
-      : \
-      "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),  \
-      "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),  \
-      "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]),  \
-      "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),  \
-      "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]),  \
-      "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]),  \
-      "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),  \
-      "+f"(d[63]), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),  \
-      "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]),  \
-      "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]),  \
-      "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]) \
-      : "l"(a), "l"(b), "r"(more))
-
-
-template <bool ALONG_A, bool ALONG_B> PL_DEVICE void wgmma(f16, f16, float* d, u64 a, u64 b, int more) { PL_WGMMA_192("f16"); }
-template <bool ALONG_A, bool ALONG_B> PL_DEVICE void wgmma(bf16, bf16, float* d, u64 a, u64 b, int more) { PL_WGMMA_192("bf16"); }
-template <bool ALONG_A, bool ALONG_B> PL_DEVICE void wgmma(i8, i8, int* d, u64 a, u64 b, int more) { PL_WGMMA_192_BYTES("s8", "s8"); }
-template <bool ALONG_A, bool ALONG_B> PL_DEVICE void wgmma(i8, u8, int* d, u64 a, u64 b, int more) { PL_WGMMA_192_BYTES("s8", "u8"); }
-template <bool ALONG_A, bool ALONG_B> PL_DEVICE void wgmma(u8, i8, int* d, u64 a, u64 b, int more) { PL_WGMMA_192_BYTES("u8", "s8"); }
-template <bool ALONG_A, bool ALONG_B> PL_DEVICE void wgmma(u8, u8, int* d, u64 a, u64 b, int more) { PL_WGMMA_192_BYTES("u8", "u8"); }
-template <bool ALONG_A, bool ALONG_B> PL_DEVICE void wgmma(float, float, float* d, u64 a, u64 b, int more) { PL_WGMMA_192_TF32; }
+#define PL_WGMMA_192(types, kind, signs, ...) \
+  asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %98, 0;\nwgmma.mma_async.sync.aligned.m64n192" types " {" PL_NUMBERS_96 "}, %96, %97, p" signs ";\n}" \
+               : PL_REGISTERS_96(kind, d) : "l"(a), "l"(b), "r"(more), ##__VA_ARGS__)
+#define PL_WGMMA_TYPES(A, B, S, types, kind, signs, ...) \
+  template <bool ALONG_A, bool ALONG_B> PL_DEVICE void wgmma(A, B, S* d, u64 a, u64 b, int more) { PL_WGMMA_192(types, kind, signs, ##__VA_ARGS__); }
+PL_WGMMA_TYPES(f16, f16, float, "k16.f32.f16.f16", "+f", ", 1, 1, %99, %100", "n"(int(!ALONG_A)), "n"(int(!ALONG_B)))
+PL_WGMMA_TYPES(bf16, bf16, float, "k16.f32.bf16.bf16", "+f", ", 1, 1, %99, %100", "n"(int(!ALONG_A)), "n"(int(!ALONG_B)))
+PL_WGMMA_TYPES(float, float, float, "k8.f32.tf32.tf32", "+f", ", 1, 1")
+PL_WGMMA_TYPES(i8, i8, int, "k32.s32.s8.s8", "+r", "")
+PL_WGMMA_TYPES(i8, u8, int, "k32.s32.s8.u8", "+r", "")
+PL_WGMMA_TYPES(u8, i8, int, "k32.s32.u8.s8", "+r", "")
+PL_WGMMA_TYPES(u8, u8, int, "k32.s32.u8.u8", "+r", "")
+PL_WGMMA_TYPES(f8e4m3, f8e4m3, float, "k32.f32.e4m3.e4m3", "+f", ", 1, 1")
+PL_WGMMA_TYPES(f8e4m3, f8e5m2, float, "k32.f32.e4m3.e5m2", "+f", ", 1, 1")
+PL_WGMMA_TYPES(f8e5m2, f8e4m3, float, "k32.f32.e5m2.e4m3", "+f", ", 1, 1")
+PL_WGMMA_TYPES(f8e5m2, f8e5m2, float, "k32.f32.e5m2.e5m2", "+f", ", 1, 1")
+// Adds what fewer bits have been added up in; like `settle`.
+PL_DEVICE void promote(float& sum, float part) { asm volatile("add.f32 %0, %0, %1;" : "+f"(sum) : "f"(part) : "memory"); }
+PL_DEVICE void promote(int& sum, int part) { sum += part; }
 #endif
 
 // The ring and the roles. Each of TEAMS warpgroups computes a tile of 64 M x N by itself, one after the other by turns: while one multiplies, another makes
 // something of its sums. The warpgroup behind them feeds. Terms come 128 bytes at a time; bytes lie with their terms side by side.
-template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGES, bool ALONG_A, bool ALONG_B> struct Stream {
+// With SHORT, sums of the instruction have few bits: each team takes so many of them (of four for each 128 bytes) for themselves, and then adds them up in f32,
+// for which it needs as many registers again. So its tile is half as large, the teams take neighbouring rows of the same columns, and all multiply at once: what
+// one adds up runs beside what another multiplies.
+template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGES, bool ALONG_A, bool ALONG_B, int SHORT = 0> struct Stream {
   static_assert(N == 192, "the instruction is written out for so many columns");
-  static constexpr int ROWS = 64 * M, DEPTH = 128 / int(sizeof(A)), A_BYTES = ROWS * 128, B_BYTES = N * 128, STAGE = A_BYTES + B_BYTES;
+  static_assert(SHORT == 0 || (ALONG_A && ALONG_B && M == 1 && 4 % SHORT == 0), "bytes, of which a team has as many registers twice");
+  static constexpr int SHARING = SHORT ? TEAMS : 1, ROWS = 64 * M * SHARING, DEPTH = 128 / int(sizeof(A));
+  static constexpr int A_BYTES = ROWS * 128, B_BYTES = N * 128, STAGE = A_BYTES + B_BYTES;
   // Up to 1023 bytes before the ring, two drafts of descriptions and the gates behind it.
   static constexpr int SHARED = 1024 + STAGES * STAGE + 256 + 16 * STAGES + 8 * TEAMS;
   Panel<A> left;
@@ -250,7 +208,7 @@ template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGE
     if (thread() == 0) {
       for (int s = 0; s < STAGES; s++) {
         gate_init(full(s), 1);
-        gate_init(empty(s), 1);
+        gate_init(empty(s), SHARING);
       }
       for (int t = 0; t < TEAMS; t++) gate_init(turn_of(t), 1);
       asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -294,7 +252,7 @@ template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGE
 #if PL_SM90A
     asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
 #endif
-    for (int i = 0; i < team(); i++) skip();
+    for (int i = 0; !SHORT && i < team(); i++) skip();
   }
 
   // Brings a tile from line `row` of the left factor and line `column` of the right one.
@@ -326,6 +284,31 @@ template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGE
 #endif
   }
 
+#if PL_SM90A
+  PL_MEMBER void multiply_short(S* sums) {
+    PL_UNROLL
+    for (int i = 0; i < N / 2; i++) sums[i] = S(0);
+    for (int step = 0; step < steps; step++) {
+      const u32 a = ring + slot * STAGE + team() * 8192, b = ring + slot * STAGE + A_BYTES;
+      gate_wait(full(slot), phase);
+      PL_UNROLL
+      for (int first = 0; first < 4; first += SHORT) {
+        S part[N / 2];
+        wgmma_fence();
+        PL_UNROLL
+        for (int n = 0; n < SHORT; n++) {
+          wgmma<ALONG_A, ALONG_B>(A(), B(), part, matrix_at(a + (first + n) * 32, 16), matrix_at(b + (first + n) * 32, 16), n > 0);
+        }
+        wgmma_commit();
+        wgmma_await<0>();
+        if (first + SHORT == 4 && member() == 0) gate_arrive(empty(slot));
+        PL_UNROLL
+        for (int i = 0; i < N / 2; i++) promote(sums[i], part[i]);
+      }
+      advance();
+    }
+  }
+#endif
   template <typename T> static PL_MEMBER S factor(T x) { return S(x); }
   // As the copy engine rounds f32 to tf32: halves go to the even one.
   static PL_MEMBER float factor(float x) {
@@ -335,6 +318,7 @@ template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGE
   // Makes the sums of a tile: those of a thread are, for each 64 rows and each 8 columns, rows `member() / 32 * 16 + lane / 4` and 8 below, two columns each.
   PL_MEMBER void multiply(S* sums, int row, int row_batch, int column, int column_batch) {
 #if PL_SM90A
+    if constexpr (SHORT > 0) return multiply_short(sums);
     gate_wait(turn_of(team()), team() == 0 ? turn ^ 1 : turn);
     turn ^= 1;
     int before = -1;
