@@ -310,7 +310,7 @@ def _with_other(op: TypedOperator, plan: Plan, k: KernelPlan) -> list[KernelPlan
         return [k]
     before = []
     for left, m in ((True, k.way.left), (False, k.way.right)):
-        kind = "turned" if m.turned else "copied" if m.converted or m.uneven else None
+        kind = "turned" if m.turned else "copied" if m.moved or m.uneven else None
         if kind is not None:
             before.append(KernelPlan(f"{k.name}.{kind}.{'left' if left else 'right'}", kind, Turning(k.way, left), k.jobs, k.chosen))
     return [*before, k, KernelPlan(f"{k.name}.otherwise", "mma", k.way.otherwise, k.jobs, k.chosen)]

@@ -3,8 +3,9 @@
 The copy engine reads boxes of a tensor, so each factor must be read as it lies in memory: its axes, in order, are those of the rows (or columns), those of the
 sum and those of the batch, each kind in one piece, and it begins at its first element. It takes lines that follow each other at multiples of 16 bytes: whether
 they do is found out at run time, unless the sizes are known, and where they do not a kernel before it copies the factor to memory where they do. The first
-one has to begin at such a multiple as well, if it is not copied. f8 is converted to f16 on such a way, which is exact: what the instruction for f8 adds up is
-cut off too soon. Where there are too few tiles for all processors, or a factor begins elsewhere, `otherwise` computes the product.
+one has to begin at such a multiple as well, if it is not copied. A factor whose axes lie in another order (the heads of attention, merged) is gathered by such
+a kernel. f8 is converted to f16 on such a way, which is exact: what the instruction for f8 adds up is cut off too soon. Where there are too few tiles for all
+processors, or a factor begins elsewhere, `otherwise` computes the product.
 """
 from __future__ import annotations
 
@@ -26,13 +27,16 @@ ENOUGH = 64
 """Fewer tiles leave too many processors without work."""
 DEEP = 256
 """Fewer terms are over before the copies are under way."""
+BESIDE = 128
+"""So many lines of the other factor make up for gathering one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """A factor as it lies in memory. `along`: neighbours are terms. The axes of the tensor, slowest first, behind the place of the second of lines and terms
     (`inner`), and behind that of the batch, if there is one (`outer`). `turned`: it is turned over first, into memory of its own. `converted`: it is copied
-    first, as another dtype. `uneven`: its lines may not follow each other at multiples of 16 bytes, then it is copied too."""
+    first, as another dtype. `uneven`: its lines may not follow each other at multiples of 16 bytes, then it is copied too. `gathered`: its axes lie in another
+    order, so it is copied first, and `inner` and `outer` say nothing."""
 
     tensor: str
     along: bool
@@ -41,6 +45,12 @@ class Matrix:
     turned: bool = False
     converted: bool = False
     uneven: bool = False
+    gathered: bool = False
+
+    @property
+    def moved(self) -> bool:
+        """Whether it is read from other memory, whatever the sizes are."""
+        return self.turned or self.converted or self.gathered
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +87,8 @@ def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor,
         return None
     if first.bytes != 2:
         # Others than halves cannot be transposed on the way.
+        if any(m.gathered and not m.along for m in (left, right)):
+            return None
         left, right = (replace(m, turned=not m.along) for m in (left, right))
     way = Streamed(found, left, right, (first, second))
     return replace(way, otherwise=replace(found, unless=way))
@@ -119,22 +131,25 @@ def _matrix(op: TypedOperator, local: Callable[[str], bool], found: TensorCores,
     ranges = {r.index: ("terms", k, r) for k, r in enumerate(ranges_of(product.reduce))}
     ranges |= {n: ("lines" if a in axes else "batch", a, piece.axes[a]) for n, a in product.plain.items()}
     parts = [ranges[i.name] for i in read.indices if isinstance(i, Name) and i.name in ranges]
-    if len(parts) != len(read.indices):
-        return None
     whole = {"terms": tuple(range(len(ranges_of(product.reduce)))), "lines": axes, "batch": product.batch}
+    if len(parts) != len(read.indices) or sorted(p[:2] for p in parts) != sorted((word, k) for word, all_ in whole.items() for k in all_):
+        return None
+    along = parts[-1][0] == "terms"
     runs = [(word, list(group)) for word, group in groupby(enumerate(parts), lambda p: p[1][0])]
-    if len({word for word, _ in runs}) != len(runs) or runs[-1][0] == "batch":
-        return None
-    for word, run in runs:
-        if tuple(k for _, (_, k, _) in run) != whole[word] or not _dense(t, [(axis, r) for axis, (_, _, r) in run]):
-            return None
+    if len({word for word, _ in runs}) != len(runs) or runs[-1][0] == "batch" or any(
+            tuple(k for _, (_, k, _) in run) != whole[word] or not _dense(t, [(axis, r) for axis, (_, _, r) in run]) for word, run in runs):
+        return Matrix(read.tensor, along, (), None, converted=converted, gathered=True) if _worth_gathering(found, parts[-1][0], axes, piece) else None
     behind = {word: tuple(range(run[-1][0] + 1, len(parts))) for word, run in runs}
-    second = "lines" if runs[-1][0] == "terms" else "terms"
-    if second not in behind or (product.batch and "batch" not in behind):
-        return None
-    inner, outer = behind[second], behind.get("batch")
+    inner, outer = behind["lines" if along else "terms"], behind.get("batch")
     uneven = not all(_apart(t, axes, dtype.bytes) for axes in (inner, outer) if axes is not None)
-    return Matrix(read.tensor, runs[-1][0] == "terms", inner, outer, converted=converted, uneven=uneven)
+    return Matrix(read.tensor, along, inner, outer, converted=converted, uneven=uneven)
+
+
+def _worth_gathering(found: TensorCores, last: str, axes: tuple[int, ...], piece: Piece) -> bool:
+    """Whether a factor is read often enough to be copied first, and by neighbours. `last`: what its last axis is."""
+    p = found.product
+    other = _total([piece.axes[k] for k in (p.columns if axes == p.rows else p.rows)])
+    return last != "batch" and (other is None or other >= BESIDE)
 
 
 def _dense(t: Tensor, run: list[tuple[int, Range]]) -> bool:

@@ -103,6 +103,8 @@ def _made(way: Streamed) -> str:
     for m, dtype in zip((way.left, way.right), way.dtypes, strict=True):
         if m.turned:
             out += f", '%{m.tensor}' turned first"
+        elif m.gathered:
+            out += f", '%{m.tensor}' copied first in the order of its rows and terms"
         elif m.converted:
             out += f", '%{m.tensor}' converted to {dtype} first"
         elif m.uneven:

@@ -9,7 +9,7 @@
     }
 
 `fit` is found out at run time; where it does not hold, the kernel behind this one computes the product (`TensorCores.unless`). A factor whose lines do not
-follow each other at multiples of 16 bytes is read from a copy in which they do (`turned.py`).
+follow each other at multiples of 16 bytes is read from a copy in which they do (`turned.py`), and one whose axes lie in another order from a copy as well.
 """
 from __future__ import annotations
 
@@ -59,10 +59,11 @@ def fit(nest: Tiled, way: Streamed, tiles: Atom) -> Atom:
     """Whether the sizes and the memory of a call are fit for streams: what is read where it lies begins at a multiple of 16 bytes."""
     e = nest.e
     out = e.op("and", e.op(">=", tiles, i64(streams.ENOUGH)), e.op(">=", nest.depth.total, i64(streams.DEEP)))
-    for m, dtype in zip((way.left, way.right), way.dtypes, strict=True):
-        moved = TRUE if m.turned or m.converted else uneven(nest, m, dtype)
-        if moved is not TRUE:
-            out = e.op("and", out, e.op("or", moved, aligned(nest.lo, m.tensor, 16)))
+    for m, dtype, other in zip((way.left, way.right), way.dtypes, (nest.across, nest.down), strict=True):
+        if m.gathered:
+            out = e.op("and", out, e.op(">=", other.total, i64(streams.BESIDE)))
+        if not m.moved:
+            out = e.op("and", out, e.op("or", uneven(nest, m, dtype), aligned(nest.lo, m.tensor, 16)))
     return out
 
 
@@ -118,7 +119,7 @@ class Streams(Tiled):
         sizes = {"terms": self.plain(self.depth.total), "lines": self._all(axes)}
         fast, slow = ("terms", "lines") if m.along or m.turned else ("lines", "terms")
         total = _times(self._all(self.product.batch), _times(sizes[slow], _rounded(sizes[fast], self.each)))
-        if not m.turned and not m.converted:
+        if not m.moved:
             apart = [form.Op("mod", (self.plain(_behind(self, m, some)), i64(self.each)), I64) for some in (m.inner, m.outer) if some is not None]
             total = _times(total, form.Op("min", (apart[0] if len(apart) == 1 else form.Op("+", (apart[0], apart[1]), I64), i64(1)), I64))
         word = "by_terms" if m.turned else "even"
@@ -204,16 +205,16 @@ class _Stream(Streams):
 
     def _panel(self, m: Matrix, side: Flat, left: bool) -> form.Panel:
         e, terms, lines, batches = self.e, self.depth.total, side.total, self.batch.total
-        sizes, steps = (terms, lines, batches) if m.along or m.turned else (lines, terms, batches), self.steps(m, side)
-        moved = TRUE if m.turned or m.converted else self.uneven(m)
+        sizes = (terms, lines, batches) if m.along or m.turned else (lines, terms, batches)
+        moved = TRUE if m.moved else self.uneven(m)
         if isinstance(moved, form.Const) and not moved.value:
-            return form.Panel(self._source(m), sizes, steps, m.tensor, FALSE)
+            return form.Panel(self._source(m), sizes, self.steps(m, side), m.tensor, FALSE)
         made, pitch = self.made(left), self.pitch(sizes[0])
         self.lo.scratch.append(made)
         theirs = pitch, e.op("*", pitch, sizes[1])
         if isinstance(moved, form.Const):
             return form.Panel(made.name, sizes, theirs, made.name, TRUE)
-        first, second = (e.choose(moved, a, b) for a, b in zip(theirs, steps, strict=True))
+        first, second = (e.choose(moved, a, b) for a, b in zip(theirs, self.steps(m, side), strict=True))
         return form.Panel(self._source(m), sizes, (first, second), made.name, moved)
 
     def _source(self, m: Matrix) -> str:

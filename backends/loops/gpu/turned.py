@@ -13,6 +13,12 @@ What lies right but for the distance of its lines is copied, where that is found
     block for piece in 0..fit and uneven ? pieces : 0 {
       thread t: one column of a few lines to registers, then to %w.even
     }
+
+What lies in another order of axes is gathered: its last axis stays the last one.
+
+    block for piece in 0..fit ? pieces : 0 {
+      thread t: 16 bytes of some lines to registers, together where they lie so; then to %w.even
+    }
 """
 from __future__ import annotations
 
@@ -21,16 +27,22 @@ from collections.abc import Mapping
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import TRUE, Atom, i64
 from pipelink_ir.backends.loops.fold import must
+from pipelink_ir.backends.loops.gpu.flat import Flat, unravel
 from pipelink_ir.backends.loops.gpu.stream import Streams, aligned, fit, tiles_of
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
+from pipelink_ir.backends.loops.reads import address, extent, low
+from pipelink_ir.ir.nodes import Expr, Name
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling.costs import Plan
-from pipelink_ir.passes.scheduling.streams import Streamed
+from pipelink_ir.passes.scheduling.streams import Matrix, Streamed
+from pipelink_ir.passes.scheduling.tensor_cores import plain_read
 
 CHUNK = 16
 """Bytes of one access."""
 THREADS = 256
+ROUNDS = 4
+"""Chunks that a thread gathers."""
 FLIGHT = 16
 """Bytes of each thread that are on their way at once where a factor is copied."""
 
@@ -47,7 +59,8 @@ def copied_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Stre
                 chosen: Mapping[str, int] | None = None) -> tuple[Lowering, int]:
     """The kernel that copies a factor, still open, and the number of its threads."""
     lo = Lowering(op, plan, sites, frozenset((job[0].name,)), chosen)
-    _Made(lo, [job], way).copy(left)
+    made = _Made(lo, [job], way)
+    (made.gather if (way.left if left else way.right).gathered else made.copy)(left)
     return lo, THREADS
 
 
@@ -65,7 +78,7 @@ class _Made(Streams):
         across = e.op("floordiv", e.op("+", fast, i64(THREADS - 1)), i64(THREADS))
         down = e.op("floordiv", e.op("+", slow, i64(lines - 1)), i64(lines))
         pieces = e.op("*", self.batch.total, e.op("*", across, down))
-        wanted = e.op("and", fit(self, self.way, tiles_of(self)), TRUE if m.converted else self.uneven(m))
+        wanted = e.op("and", fit(self, self.way, tiles_of(self)), TRUE if m.moved else self.uneven(m))
         with e.loop("piece", i64(0), e.choose(wanted, pieces, i64(0)), kind="block") as p:
             above = e.op("quot", p, across)
             column, line = e.op("*", e.op("rest", p, across), i64(THREADS)), e.op("*", e.op("rest", above, down), i64(lines))
@@ -87,6 +100,61 @@ class _Made(Streams):
                             e.raw(form.Store(target.name, e.op("+", at, place), value, target.memory))
                         else:
                             e.raw(form.Move(target.name, e.op("+", at, place), own, i64(k), 1))
+
+    def gather(self, left: bool) -> None:
+        """Writes the kernel that brings the axes of a factor into order. Chunks go to threads in the order in which they are stored."""
+        lo, e = self.lo, self.e
+        m, side, factor = (self.way.left, self.down, self.product.left) if left else (self.way.right, self.across, self.product.right)
+        source, target, each = lo.op.tensors[m.tensor], self.made(left), self.each
+        lo.scratch.append(target)
+        fast, slow = (self.depth, side) if m.along else (side, self.depth)
+        chunks = e.op("floordiv", e.op("+", fast.total, i64(each - 1)), i64(each))
+        total = e.op("*", self.batch.total, e.op("*", slow.total, chunks))
+        pieces = e.op("floordiv", e.op("+", total, i64(THREADS * ROUNDS - 1)), i64(THREADS * ROUNDS))
+        first, size = fast.ranges[-1][1:]
+        last = len(source.shape) - 1
+        even = [e.op("==", e.op("mod", n, i64(each)), i64(0)) for n in (size, extent(lo, source, last), e.op("-", first, low(lo, source, last)))]
+        together = e.all_of([*even, aligned(lo, m.tensor, each * source.dtype.bytes)])
+        with e.loop("piece", i64(0), e.choose(fit(self, self.way, tiles_of(self)), pieces, i64(0)), kind="block") as p:
+            with self.team.loop("t", i64(0), i64(THREADS), nonempty=True) as t:
+                own = e.memory("own")
+                e.raw(form.Alloc(own, source.dtype, i64(ROUNDS * each)))
+                begin = e.op("+", e.op("*", p, i64(THREADS * ROUNDS)), t)
+                numbers = [e.op("+", begin, i64(THREADS * k)) for k in range(ROUNDS)]
+                for k, number in enumerate(numbers):
+                    # Beyond the end the last one is read again: so all loads are under way at once.
+                    inside = e.op("min", number, e.op("-", total, i64(1)))
+                    line, place = e.op("quot", inside, chunks), e.op("*", e.op("rest", inside, chunks), i64(each))
+                    with e.when(together):
+                        e.raw(form.Move(own, i64(k * each), lo.buffer(source), self._address(factor, fast, slow, line, place), each))
+                    with e.when(e.op("not", together)):
+                        for d in range(each):
+                            at = e.op("min", e.op("+", place, i64(d)), e.op("-", fast.total, i64(1)))
+                            e.raw(form.Move(own, i64(k * each + d), lo.buffer(source), self._address(factor, fast, slow, line, at), 1))
+                for k, number in enumerate(numbers):
+                    with e.when(e.op("<", number, total)):
+                        self._put(m, target, own, k * each, e.op("*", number, i64(each)))
+
+    def _put(self, m: Matrix, target: form.Buffer, own: str, first: int, at: Atom) -> None:
+        """Stores a chunk of own elements; behind the end of a line stands what nobody reads."""
+        e, source = self.e, self.lo.op.tensors[m.tensor]
+        if not m.converted:
+            e.raw(form.Move(target.name, at, own, i64(first), self.each))
+            return
+        for d in range(self.each):
+            value = e.bind("x", form.Load(own, i64(first + d), source.dtype, source.dtype.compute))
+            e.raw(form.Store(target.name, e.op("+", at, i64(d)), value, target.memory))
+
+    def _address(self, factor: Expr, fast: Flat, slow: Flat, line: Atom, place: Atom) -> Atom:
+        """Where a factor has an element: `line` counts the lines of all matrices of the batch."""
+        lo, e, read = self.lo, self.e, plain_read(factor)
+        assert read is not None, "what is gathered is a read"
+        at: dict[str, Atom] = {}
+        batch, inside = e.op("quot", line, slow.total), e.op("rest", line, slow.total)
+        for ranges, number in ((self.batch.ranges, batch), (slow.ranges, inside), (fast.ranges, place)):
+            at |= zip((name for name, _, _ in ranges), unravel(lo, ranges, number), strict=True)
+        axes = {n: self.axes[k].name for n, k in self.product.plain.items()}
+        return address(lo, lo.op.tensors[read.tensor], tuple(at[axes.get(i.name, i.name)] for i in read.indices if isinstance(i, Name)))
 
     def turn(self, left: bool) -> None:
         """Writes the kernel that turns a factor."""

@@ -203,8 +203,8 @@ def test_not_a_number_and_infinity() -> None:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Products stream however small they are."""
-    monkeypatch.setattr(streams, "ENOUGH", 1)
-    monkeypatch.setattr(streams, "DEEP", 1)
+    for name in ("ENOUGH", "DEEP", "BESIDE"):
+        monkeypatch.setattr(streams, name, 1)
     yield
     assert any(k.endswith(".otherwise") for k in kernels.COUNT.kernels)
 
@@ -226,6 +226,24 @@ def test_products_that_stream(left: str, right: str, out: str, names: str, shape
     value = f"%y[{', '.join(names.split('->')[1])}] = sum[k < K](%x[{', '.join(first)}] * %w[{', '.join(second)}])"
     want = np.einsum(names, x.astype(np.float64), w.astype(np.float64))
     close(run(text_of(left, right, out, value), HOPPER, x=x, w=w), want, {"f16": 1e-3, "bf16": 4e-3}.get(out.rpartition("x")[2], 1e-6))
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(("dtypes", "names", "sizes"), [
+    (("f16", "f16", "f16"), "bhsd,hde->bse", {"b": 2, "h": 3, "s": 70, "d": 16, "e": 200}), (("bf16", "bf16", "f32"), "bhsd,hde->bse", {"b": 3, "h": 2, "s": 21, "d": 20, "e": 40}),
+    (("f16", "f16", "f32"), "bhsd,hde->bse", {"b": 1, "h": 2, "s": 33, "d": 9, "e": 64}), (("i8", "i8", "i32"), "bhsd,ehd->bse", {"b": 2, "h": 3, "s": 40, "d": 16, "e": 72}),
+    (("f16", "f16", "f32"), "sbk,kn->bsn", {"s": 30, "b": 3, "k": 24, "n": 64}), (("f16", "f16", "f32"), "akbm,nk->abmn", {"a": 2, "k": 24, "b": 3, "m": 16, "n": 65}),
+    (("f16", "f8e4m3", "f32"), "mhd,dhn->mn", {"m": 65, "h": 3, "d": 8, "n": 64}), (("f16", "f16", "f32"), "gbhsd,ghde->gbse", {"g": 2, "b": 2, "h": 2, "s": 20, "d": 16, "e": 32})])
+def test_factors_whose_axes_lie_in_another_order(dtypes: tuple[str, str, str], names: str, sizes: dict[str, int]) -> None:
+    """They are gathered first."""
+    (first, second), out = names.split("->")[0].split(","), names.split("->")[1]
+    x, w = (array(t, *(sizes[n] for n in axes)) for t, axes in zip(dtypes, (first, second), strict=False))
+    summed = [n for n in dict.fromkeys(first + second) if n not in out]
+    value = f"%y[{', '.join(out)}] = sum[{', '.join(f'{n} < {n.upper()}' for n in summed)}](%x[{', '.join(first)}] * %w[{', '.join(second)}])"
+    left, right, result = ("x".join([*(n.upper() for n in axes), t]) for axes, t in zip((first, second, out), dtypes, strict=True))
+    want = np.einsum(names, x.astype(np.float64), w.astype(np.float64))
+    close(run(text_of(left, right, result, value), HOPPER, x=x, w=w), want, 1e-3 if dtypes[2] == "f16" else 1e-6)
+    assert any(".copied." in k for k in kernels.COUNT.kernels)
 
 
 @pytest.mark.usefixtures("always")
