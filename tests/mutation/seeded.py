@@ -24,13 +24,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.mutation.cuda_faults import CUDA_FAULTS
 from tests.mutation.faults import FAULTS, Fault
+from tests.mutation.precision_faults import PRECISION_FAULTS
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITES = {
     "cpu": ("not emulated", ("tests/constructs", "tests/cases", "tests/unit/loops", "tests/unit/cpu", "tests/fuzz")),
     "cuda": ("emulated", ("tests/unit/cuda_emulated", "tests/cases", "tests/constructs", "tests/unit/test_std.py", "tests/fuzz")),
+    "precision": ("not emulated", ("tests/unit/precision", *(f"tests/unit/passes/test_{n}.py" for n in (
+        "calibrated", "push_policies", "lower_precision", "estimate", "price", "lower_precision_nodes", "policy_combinations", "choice")),
+                                   *(f"tests/unit/runtime/test_{n}.py" for n in ("calibration_codes", "calibrate_odd", "calibration_methods", "calibrate")),
+                                   "tests/unit/cli/test_calibrate.py", "tests/fuzz/test_policies.py")),
 }
 """What has to find a fault: which tests (`-k`) of which folders."""
+ALL = (*FAULTS, *CUDA_FAULTS, *PRECISION_FAULTS)
 TIMEOUT = 900
 
 
@@ -118,7 +124,7 @@ def main() -> int:
     parser.add_argument("--suite", choices=SUITES, help="only faults for these tests")
     parser.add_argument("--skip-sound", action="store_true", help="do not first assert that the tests pass without a fault")
     args = parser.parse_args()
-    faults = [f for f in (*FAULTS, *CUDA_FAULTS) if args.suite in (None, f.suite) and (not args.words or any(w in f.name for w in args.words))]
+    faults = [f for f in ALL if args.suite in (None, f.suite) and (not args.words or any(w in f.name for w in args.words))]
     with tempfile.TemporaryDirectory(prefix="seeded-") as folder:
         tree, cache = Path(folder) / "tree", Path(folder) / "cache"
         copy_tree(tree)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutation.cuda_faults import CUDA_FAULTS
-from tests.mutation.faults import FAULTS, Fault
+from tests.mutation.faults import Fault
+from tests.mutation.seeded import ALL
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("fault", [*FAULTS, *CUDA_FAULTS], ids=lambda f: f.name)
+@pytest.mark.parametrize("fault", ALL, ids=lambda f: f.name)
 def test_a_seed_has_one_place(fault: Fault) -> None:
     assert (ROOT / fault.file).read_text(encoding="utf-8").count(fault.old) == 1
     assert fault.old != fault.new
