@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from pipelink_ir.grammar import parse, print_module
 from pipelink_ir.ir.diagnostics import ProgramError, Report
 from pipelink_ir.passes.manager import parse_passes, run_passes
+from tests.emulated import NEEDS_COMPILER
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md", ROOT / "examples" / "data" / "README.md",
@@ -94,3 +96,41 @@ def test_python_of_the_readme(shares: Path, capsys: pytest.CaptureFixture[str]) 
     for block in blocks:
         exec(compile(block, "README.md", "exec"), {})
     np.testing.assert_allclose(np.fromstring(capsys.readouterr().out.strip(" []\n"), sep=" "), [1, 1, 1, 1], rtol=1e-6)
+
+
+def _commands() -> Iterator[object]:
+    """The commands of other pages, as a reader types them; sizes are smaller ones, and pagers are left out."""
+    for page in ("precision", "tuning", "tutorial", "measuring"):
+        text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        for command in re.findall(r"^    (?:\.venv/bin/)?(pipelinkc [^#|\n]*?)(?: 2>&1)?(?: *[|#].*| && ls .*)?$", text, re.MULTILINE):
+            small = command.strip().replace("H=1080,W=1920", "H=27,W=48").replace("N=16", "N=2").replace("--b sm_75", "--b sm_75,on=cpu")
+            yield pytest.param(small, id=f"{page}: {command[10:60]}", marks=[NEEDS_COMPILER] if "emulated" in small else [])
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a reader who saved what the pages show, beside this repository's examples."""
+    import numpy as np
+    programs = {name: next(p for place, p in PROGRAMS if place.startswith(page) and word in p) for name, page, word in (
+        ("net", "docs/precision", "@net"), ("bright", "docs/tutorial", "@brighten"), ("outline", "docs/tutorial", "@outline"))}
+    for name, text in programs.items():
+        (tmp_path / f"{name}.plir").write_text(text, encoding="utf-8")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "edge.plir").write_bytes((ROOT / "examples" / "edge.plir").read_bytes())
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path)
+    exec((ROOT / "docs" / "calibration.md").read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0], {})
+    from PIL import Image
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (27, 48, 3), np.uint8)).save("photo.png")
+    np.savez("rows.npz", x=np.ones((8, 64), np.float32), g=np.ones(64, np.float32), b=np.zeros(64, np.float32))
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", list(_commands()))
+def test_command_of_a_page(command: str, desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from pipelink_ir.cli.main import main
+    before = set(desk.rglob("*"))
+    status = main(shlex.split(command)[1:])
+    said = capsys.readouterr()
+    assert status == 0, said.err
+    assert said.out + said.err or set(desk.rglob("*")) > before
