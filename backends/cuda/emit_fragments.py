@@ -27,23 +27,30 @@ from pipelink_ir.backends.loops.form import (
     StripLine,
     StripMultiply,
     Trade,
+    WindowMultiply,
     Words,
 )
 from pipelink_ir.backends.loops.tidy import exprs, refs
 from pipelink_ir.ir.dtypes import DType
 
-FRAGMENTS, STREAM, ATTEND = "PIPELINK_FRAGMENTS", "PIPELINK_STREAM", "PIPELINK_ATTEND"
+FRAGMENTS, STREAM, ATTEND, WINDOW = "PIPELINK_FRAGMENTS", "PIPELINK_STREAM", "PIPELINK_ATTEND", "PIPELINK_WINDOW"
 """Are defined before the prelude by a text that uses what they bring."""
 
 Streamed = Contract | Attend
 """Statements whose factors are brought by threads that do nothing else."""
-Statement = Own | Fragment | Multiply | StoreFragment | CopyAsync | Commit | Await | Trade | StripLine | StripMultiply | Words | Pack | FewMultiply
+Statement = Own | Fragment | Multiply | StoreFragment | CopyAsync | Commit | Await | Trade | StripLine | StripMultiply | Words | Pack | FewMultiply | WindowMultiply
 
 
 def has_fragments(body: Block) -> bool:
     """Whether fragments occur in a block or in those inside."""
     return any(isinstance(s, Statement) or (isinstance(s, For) and has_fragments(s.body))
                or (isinstance(s, If) and (has_fragments(s.then) or has_fragments(s.other))) for s in body)
+
+
+def has_windows(body: Block) -> bool:
+    """Whether windows of pictures do."""
+    return any(isinstance(s, WindowMultiply) or (isinstance(s, For) and has_windows(s.body))
+               or (isinstance(s, If) and (has_windows(s.then) or has_windows(s.other))) for s in body)
 
 
 def fragment_line(s: Statement, e: Expressions, fragments: dict[str, str]) -> str:
@@ -77,6 +84,8 @@ def fragment_line(s: Statement, e: Expressions, fragments: dict[str, str]) -> st
         words = ", ".join((*map(memory_type, (r.left, r.right, r.sum)), str(r.parts), str(r.columns // 8), str(r.steps)))
         weights = f"&{e.places[s.weights].name}[{e.address(s.index)}]"
         return f"pl::strip_multiply<{words}>({e.places[s.sums].name}, {e.places[s.words].name}, {weights});"
+    if isinstance(s, WindowMultiply):
+        return _window(s, e)
     if isinstance(s, CopyAsync):
         to, source = e.place(s.buffer, s.memory).name, e.place(s.origin, s.memory).name
         return f"pl::copy_async(&{to}[{e.address(s.index)}], &{source}[{e.address(s.source)}], {e.data(s.inside)});"
@@ -85,6 +94,17 @@ def fragment_line(s: Statement, e: Expressions, fragments: dict[str, str]) -> st
     if isinstance(s, Commit):
         return "pl::copies_commit();"
     assert_never(s)
+
+
+def _window(s: WindowMultiply, e: Expressions) -> str:
+    w = s.window
+    sums, tile, factor = e.places[s.sums].name, f"&{e.places[s.tile].name}[{e.address(s.at)}]", f"&{e.places[s.weights].name}[{e.address(s.index)}]"
+    types = (*map(memory_type, (w.left, w.right, w.sum)), str(w.parts), str(w.tiles))
+    if w.gathered:
+        words = ", ".join((*types, *map(str, (*w.down, w.run, w.lead, w.unit, w.step, w.pitch))))
+        return f"pl::window_gather<{words}>({sums}, {tile}, {factor});"
+    words = ", ".join((*types, *map(str, (*w.down, *w.across, w.step, w.pitch, w.pixel, w.rows, w.taps))))
+    return f"pl::window_multiply<{words}>({sums}, {tile}, {e.address(s.column)}, {factor});"
 
 
 def _layout(f: Factor) -> tuple[str, str]:
@@ -122,7 +142,7 @@ def stream_lines(s: Streamed, e: Expressions, name: str, shared: str) -> list[st
         return attend_lines(s, e, name, shared)
     r = s.ring
     types = map(memory_type, (r.left, r.right, r.sum))
-    words = ", ".join((*types, *map(str, (r.teams, r.m, r.n, r.stages)), *("true" if a else "false" for a in r.along)))
+    words = ", ".join((*types, *map(str, (r.teams, r.m, r.n, r.stages)), *("true" if a else "false" for a in r.along), *((str(r.short),) if r.short else ())))
     panels = ", ".join(_panel(p, dtype, e) for p, dtype in ((s.left, r.left), (s.right, r.right)))
     maps = f"reinterpret_cast<u8*>({e.places[s.maps].name})"
     return [f"using Stream = pl::Stream<{words}>;", f'static_assert(Stream::SHARED == {r.shared}, "shared memory");',

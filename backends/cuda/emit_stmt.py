@@ -277,8 +277,9 @@ class Writer:
         names = dict(self.e.names)
         self.feeding = s
         feeds = replace(loop, body=feeding(loop.body))
+        every = ring.teams if isinstance(s, Contract) and s.ring.short else 1
         if isinstance(s, Contract):
-            self._strided(feeds, "pl::block()", "pl::blocks()")
+            self._strided(feeds, f"{every} * pl::block()" if every > 1 else "pl::block()", f"{every} * pl::blocks()" if every > 1 else "pl::blocks()")
         else:
             self._winding(feeds)
         self.feeding = None
@@ -288,7 +289,8 @@ class Writer:
         self.level += 1
         self.line(f"{self.stream}.begin_multiplying();")
         if isinstance(s, Contract):
-            self._strided(loop, f"(pl::block() + {self.stream}.team() * pl::blocks())", f"{ring.teams} * pl::blocks()")
+            first = f"({every} * pl::block() + {self.stream}.team())" if every > 1 else f"(pl::block() + {self.stream}.team() * pl::blocks())"
+            self._strided(loop, first, f"{ring.teams} * pl::blocks()")
         else:
             self._winding(loop)
             self.line(f"{self.stream}.end_multiplying();")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.nodes import Apply, Const, Expr, Items, Operator, Reduce, Scoped, Setting
+from pipelink_ir.ir.nodes import Apply, Const, Expr, Items, Operator, Scoped, Setting
 from pipelink_ir.ir.targets import TOOLCHAINS, arch_help, requirements
 from pipelink_ir.ir.walk import names_in, walk
 from pipelink_ir.passes.contracts.batch import check_batch
@@ -33,7 +33,8 @@ def check_declaration(op: Operator, operators: Mapping[str, Operator], report: R
     for d in op.downgrades:
         check_downgrade(op, d, operators, report)
     _check_fast_math(op, report)
-    _check_tf32(op, report)
+    for word in ("tf32", "f8"):
+        _check_accuracy(op, word, report)
 
 
 def _declared(op: Operator) -> Note:
@@ -93,19 +94,19 @@ def _check_fast_math(op: Operator, report: Report) -> None:
                 return
 
 
-def _check_tf32(op: Operator, report: Report) -> None:
-    """`accuracy = tf32` speaks of products of f32, and asks for nothing anywhere else."""
-    found = contracts.setting(op, "compile", "accuracy")
-    if found is None or not contracts.tf32(op):
-        return
-    products = [x for item in (op.compute.body if op.compute is not None else ()) for x in walk(item.value)
-                if isinstance(x, Reduce) and x.kind == "sum" and isinstance(x.body, Apply) and x.body.fn == "*"]
-    if not products:
-        report.error("attribute", found.setting.span, "'accuracy = tf32' speaks of sums of products, and there is none here", [_declared(op)],
-                     "write it into the operator that has the product" if op.graph is not None else "leave it out")
-    elif "f32" not in (dtypes := {o.type.dtype for o in op.operands}) and dtypes <= frozenset(DTYPES):
-        report.error("attribute", found.setting.span, f"'accuracy = tf32' speaks of f32, and no operand is: {', '.join(sorted(dtypes))}", [_declared(op)],
-                     "leave it out: tensor cores take these as they are")
+def _check_accuracy(op: Operator, word: str, report: Report) -> None:
+    """`accuracy = tf32` speaks of products of f32, `f8` of those of f8, and either asks for nothing anywhere else."""
+    asked = [(None if s is e else e.tensor, s) for section in contracts.sections(op, "compile") for e in section.entries
+             for s in (e.settings if isinstance(e, Scoped) else (e,)) if s.key == "accuracy" and contracts.word(s.value) == word]
+    products, dtypes = {d.tensor for d in contracts.with_products(op)}, {o.type.dtype for o in op.operands}
+    narrow = frozenset(d for d in dtypes if d == "f32") if word == "tf32" else frozenset(d for d in dtypes if d.startswith("f8"))
+    for tensor, s in asked:
+        if not (products if tensor is None else products & {tensor}):
+            report.error("attribute", s.span, f"'accuracy = {word}' speaks of sums of products, and there is none here", [_declared(op)],
+                         "write it into the operator that has the product" if op.graph is not None else "leave it out")
+        elif not narrow and dtypes <= frozenset(DTYPES):
+            report.error("attribute", s.span, f"'accuracy = {word}' speaks of {'f32' if word == 'tf32' else word}, and no operand is: {', '.join(sorted(dtypes))}",
+                         [_declared(op)], "leave it out: tensor cores take these as they are" if word == "tf32" else "leave it out")
 
 
 def _check_library(op: Operator, scope: str | None, s: Setting, report: Report) -> None:

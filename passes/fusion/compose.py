@@ -305,14 +305,17 @@ def _compile(parts: Sequence[Part], sides: Sequence[Side]) -> list[Section]:
     free = all(contracts.setting(op, "compile", "edges") is not None for op in ops)
     general = next((op for op in ops if terms_of(op)[0] != PART), ops[0])
     entries: list[Setting | Scoped] = [s for section in contracts.sections(general, "compile") for s in section.entries
-                                       if isinstance(s, Setting) and (free or s.key != "edges")]
+                                       if isinstance(s, Setting) and (free or s.key != "edges")
+                                       and not (s.key == "accuracy" and contracts.short_sums(general))]
     block = next((f.setting for op in ops if (f := contracts.setting(op, "compile", "block")) is not None), None)
     entries += [block] if block is not None and not any(isinstance(e, Setting) and e.key == "block" for e in entries) else []
     if not contracts.exact(general):
         found: dict[str, Setting] = {}
         for op, side in zip(ops, sides, strict=True):
-            own = contracts.setting(op, "compile", "accuracy") if contracts.exact(op) else None
-            for name in [d.tensor for d in op.compute.body if isinstance(d, Define)] if op.compute is not None else []:
+            short = contracts.short_sums(op)
+            own = contracts.setting(op, "compile", "accuracy") if contracts.exact(op) or short else None
+            all_ = contracts.with_products(op) if short else [d for d in op.compute.body if isinstance(d, Define)] if op.compute is not None else []
+            for name in [d.tensor for d in all_]:
                 asked = own or contracts.setting(op, "compile", "accuracy", name)
                 if asked is not None and (own is not None or asked.scoped):
                     found.setdefault(side.tensors[name], asked.setting)

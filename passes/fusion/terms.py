@@ -65,10 +65,10 @@ def taken_over(op: Operator) -> list[int]:
 
 
 def terms_of(op: Operator) -> Common:
-    """What all operators of a group must agree in."""
+    """What all operators of a group must agree in. `accuracy = f8` is said of single sums then."""
     found = (contracts.setting(op, "compile", key) for key in KEYS)
     accuracy, *values = (f.setting.value if f is not None else None for f in found)
-    own: Value | str | None = PART if contracts.exact(op) and not reduces(op) else accuracy
+    own: Value | str | None = PART if contracts.exact(op) and not reduces(op) else None if contracts.short_sums(op) else accuracy
     return (own, *values, contracts.empty(op) or "error" if governed(op) else None)
 
 

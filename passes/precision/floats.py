@@ -60,7 +60,20 @@ def lowered(op: Operator, dtype: str, name: str, names: tuple[str, ...] | None =
         return replace(o, type=replace(o.type, dtype=dtype)) if o.name in change else o
     params = tuple(put(p) if isinstance(p, Operand) else p for p in op.params)
     new = replace(op, name=name, params=params, results=tuple(map(put, op.results)), downgrades=(), gradient=None)
-    return sharing_kept(new)
+    return sharing_kept(short(new) if dtype.startswith("f8") else new)
+
+
+def short(op: Operator) -> Operator:
+    """The operator with sums of products of f8 that have as many bits as tensor cores have for them: who asks for f8 has chosen so few digits of the factors that
+    these do not matter."""
+    found = contracts.setting(op, "compile", "accuracy")
+    asked = tuple(Scoped(n, (Setting("accuracy", Name("f8")),)) for n in dict.fromkeys(d.tensor for d in contracts.with_products(op)))
+    if found is not None or not asked:
+        return op
+    own = next((s for s in op.sections if s.name == "compile"), None)
+    if own is None:
+        return replace(op, sections=(*op.sections, Section("compile", asked)))
+    return replace(op, sections=tuple(replace(s, entries=(*s.entries, *asked)) if s is own else s for s in op.sections))
 
 
 def taken_over(op: Operator) -> dict[str, str]:

@@ -25,6 +25,7 @@ from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.infer.specialise import names_of
 from pipelink_ir.passes.precision.codes import Codes, code_type, scale_type, zero_type
 from pipelink_ir.passes.precision.contraction import Contractions
+from pipelink_ir.passes.precision.floats import short
 from pipelink_ir.passes.precision.reading import Declined
 from pipelink_ir.passes.precision.sections import NoCode, sections_on_codes
 
@@ -70,8 +71,9 @@ class _Rewriter(Contractions):
         self._bound()
         params = [replace(p, type=code_type(p.type, self.codes[p.name])) if isinstance(p, Operand) and p.name in self.codes else p for p in op.params]
         sections = sections_on_codes(op, self.codes, {n: f"{n}.code" for n in self.unpacked})
-        return replace(op, name=name, params=(*params, *self._operands()), where=(*op.where, *self.where), sections=sections,
+        made = replace(op, name=name, params=(*params, *self._operands()), where=(*op.where, *self.where), sections=sections,
                        compute=replace(op.compute, body=tuple(self.body)), gradient=None)
+        return short(made) if sum(not c.is_int for c in self.codes.values()) > 1 else made
 
     def _check(self) -> None:
         defined = self.taken

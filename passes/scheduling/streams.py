@@ -4,7 +4,8 @@ The copy engine reads boxes of a tensor, so each factor must be read as it lies 
 sum and those of the batch, each kind in one piece, and it begins at its first element. It takes lines that follow each other at multiples of 16 bytes: whether
 they do is found out at run time, unless the sizes are known, and where they do not a kernel before it copies the factor to memory where they do. The first
 one has to begin at such a multiple as well, if it is not copied. A factor whose axes lie in another order (the heads of attention, merged) is gathered by such
-a kernel. f8 is converted to f16 on such a way, which is exact: what the instruction for f8 adds up is cut off too soon. Where there are too few tiles for all
+a kernel. f8 is converted to f16 on such a way, which is exact: what the instruction for f8 adds up is cut off too soon, and is only used under `accuracy =
+f8`, for 128 terms at a time. Where there are too few tiles for all
 processors, or a factor begins elsewhere, `otherwise` computes the product.
 """
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
 
+from pipelink_ir.ir import contracts
 from pipelink_ir.ir.dtypes import F16, DType
 from pipelink_ir.ir.nodes import Expr, IntLit, Name, Range
 from pipelink_ir.ir.targets import Arch
@@ -25,6 +27,8 @@ ROWS, COLUMNS = 128, 192
 """The tile of a team."""
 ENOUGH = 64
 """Fewer tiles leave too many processors without work."""
+AT_ONCE = 4
+"""Instructions of f8, of 32 terms each, that are added up with few bits where that is allowed."""
 DEEP = 256
 """Fewer terms are over before the copies are under way."""
 BESIDE = 128
@@ -69,6 +73,8 @@ class Streamed:
     left: Matrix
     right: Matrix
     dtypes: tuple[DType, DType]
+    short: int = 0
+    """So many instructions are added up with the few bits that tensor cores have for sums of f8, before they are added up in f32."""
 
 
 def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, piece: Piece, chosen: Mapping[str, int] | None = None,
@@ -80,7 +86,8 @@ def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor,
     if found is None or found.product.reduce.where is not None or piece.holes or not _large(piece, found):
         return None
     product = found.product
-    first, second = (F16 if d.name in EIGHTHS else d for d in (found.left, found.right))
+    short = AT_ONCE if found.left.name in EIGHTHS and found.right.name in EIGHTHS and contracts.short_sums(op.op) else 0
+    first, second = (F16 if d.name in EIGHTHS and not short else d for d in (found.left, found.right))
     left = _matrix(op, local, found, product.left, first, product.rows, piece)
     right = _matrix(op, local, found, product.right, second, product.columns, piece)
     if left is None or right is None:
@@ -90,7 +97,7 @@ def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor,
         if any(m.gathered and not m.along for m in (left, right)):
             return None
         left, right = (replace(m, turned=not m.along) for m in (left, right))
-    way = Streamed(found, left, right, (first, second))
+    way = Streamed(found, left, right, (first, second), short)
     return replace(way, otherwise=replace(found, unless=way))
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.nodes import Apply, Const, Expr, FloatLit, IntLit, Items, Name, Operator, Read, Scoped, Section, Setting, Text, Value
+from pipelink_ir.ir.nodes import Apply, Const, Define, Expr, FloatLit, IntLit, Items, Name, Operator, Read, Reduce, Scoped, Section, Setting, Text, Value
+from pipelink_ir.ir.walk import walk
 
 KEYS: dict[str, dict[str, str]] = {
     "memory": {
@@ -25,7 +26,8 @@ KEYS: dict[str, dict[str, str]] = {
     "compile": {
         "arch": "CUDA architectures", "features": "device features", "library": "libraries that may take over", "toolchain": "`nvrtc`, `nvcc`, `hiprtc`",
         "fast_math": "approximate functions, reassociation, flushing",
-        "accuracy": "`exact`: correctly rounded `/` and `sqrt`, no contraction; `tf32`: factors of products of f32 may be rounded to tf32",
+        "accuracy": "`exact`: correctly rounded `/` and `sqrt`, no contraction; `tf32`: factors of products of f32 may be rounded to tf32; "
+                    "`f8`: sums of products of f8 may have the bits that tensor cores have for them, of 128 terms at a time",
         "edges": "`free`: edges may keep more than their dtype", "block": "threads a block",
     },
     "schedule": {
@@ -115,6 +117,23 @@ def tf32(op: Operator) -> bool:
     return found is not None and word(found.setting.value) == "tf32"
 
 
+def short_sums(op: Operator) -> bool:
+    """Whether sums of products of f8 may have the bits that tensor cores have for them: `accuracy = f8`, of the operator or of each definition with such sums
+    (`%y { accuracy = f8 }`)."""
+    found = setting(op, "compile", "accuracy")
+    if found is not None and word(found.setting.value) == "f8":
+        return True
+    asked = {e.tensor for s in sections(op, "compile") for e in s.entries if isinstance(e, Scoped)
+             if any(s.key == "accuracy" and word(s.value) == "f8" for s in e.settings)}
+    return bool(asked) and {d.tensor for d in with_products(op)} <= asked
+
+
+def with_products(op: Operator) -> list[Define]:
+    """The definitions in which products are added up."""
+    return [d for d in (op.compute.body if op.compute is not None else ()) if isinstance(d, Define)
+            if any(isinstance(x, Reduce) and x.kind == "sum" and isinstance(x.body, Apply) and x.body.fn == "*" for x in walk(d.value))]
+
+
 def fast_math(op: Operator) -> bool:
     found = setting(op, "compile", "fast_math")
     return found is not None and word(found.setting.value) == "true"
@@ -140,8 +159,8 @@ def check_keys(op: Operator, report: Report) -> None:
                     report.error("attribute", s.key_span, f"'{section.name}' has no key '{s.key}'", (),
                                  (f"it belongs to '{home} {{ … }}'" if home else did_you_mean(s.key, known)) or f"its keys are {', '.join(known)}")
                     continue
-                exactly = (section.name, s.key, word(s.value)) == ("compile", "accuracy", "exact") and scope not in {o.name for o in op.operands}
-                whole = (section.name in ("execution", "compile") and not exactly) or (section.name == "schedule" and s.key not in OF_ONE)
+                single = (section.name, s.key) == ("compile", "accuracy") and word(s.value) in ("exact", "f8") and scope not in {o.name for o in op.operands}
+                whole = (section.name in ("execution", "compile") and not single) or (section.name == "schedule" and s.key not in OF_ONE)
                 if scope is not None and (whole or s.key in ("dtypes", "empty", "varies")):
                     report.error("attribute", s.key_span, f"'{s.key}' speaks of the whole operator, not of '%{scope}'", (),
                                  f"write it outside of '%{scope} {{ … }}'")
@@ -164,7 +183,7 @@ def _name_of(s: Section) -> str:
 
 _WORDS = {("schedule", "place"): ("inline", "register", "shared", "row", "buffer"), ("schedule", "target"): ("cpu", "cuda"),
           ("memory", "padding"): ("same", "valid"), ("memory", "contiguity"): ("dense", "rows", "any"), ("semantic", "empty"): ("zero", "nan"),
-          ("compile", "accuracy"): ("exact", "tf32"), ("compile", "edges"): ("free",), ("compile", "fast_math"): ("true", "false"),
+          ("compile", "accuracy"): ("exact", "tf32", "f8"), ("compile", "edges"): ("free",), ("compile", "fast_math"): ("true", "false"),
           ("memory", "cross_device"): ("true", "false"), ("execution", "async"): ("true", "false"), ("execution", "event_sync"): ("true", "false"),
           ("execution", "deterministic"): ("true", "false"), ("semantic", "finite"): ("true", "false")}
 _FIELD_OF_KEY = {"padding": "padding", "contiguity": "contiguity", "cross_device": "cross_device", "finite": "finite", "border": "border"}

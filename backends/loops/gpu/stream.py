@@ -43,7 +43,7 @@ GROUP = 16
 """Rows of tiles that neighbouring blocks go through together."""
 MAP_WORDS = 32
 """i64 that a block needs for what it tells the copy engine."""
-TEAM = 128
+TEAM, TEAMS = 128, 2
 EIGHT = 8
 """Narrow elements that a thread stores together."""
 
@@ -168,7 +168,7 @@ class _Stream(Streams):
     def __init__(self, lo: Lowering, jobs: list[Job], way: Streamed) -> None:
         super().__init__(lo, jobs, way)
         along = (way.left.along or way.left.turned, way.right.along or way.right.turned)
-        self.ring = form.Ring(*way.dtypes, self.kind.dtype, ROWS // 64, COLUMNS, along)
+        self.ring = form.Ring(*way.dtypes, self.kind.dtype, ROWS // 64 // (TEAMS if way.short else 1), COLUMNS, along, TEAMS, short=way.short)
 
     def write(self) -> None:
         """Writes the kernel."""
@@ -180,11 +180,18 @@ class _Stream(Streams):
         terms = self.depth.total
         panels = self._panel(self.way.left, self.down, True), self._panel(self.way.right, self.across, False)
         turns = e.choose(fit(self, self.way, tiles), tiles, i64(0))
-        with e.loop("tile", i64(0), turns, kind="block") as p:
+        # Teams that share a tile have its rows in order.
+        sharing = ROWS // self.ring.rows
+        if sharing > 1:
+            turns = e.op("*", turns, i64(sharing))
+        with e.loop("tile", i64(0), turns, kind="block") as turn:
+            p = e.op("quot", turn, i64(sharing)) if sharing > 1 else turn
             number, group = e.op("rest", p, each), e.op("*", across, i64(GROUP))
             above = e.op("*", e.op("quot", number, group), i64(GROUP))
             inside, rows = e.op("rest", number, group), e.op("min", e.op("-", down, above), i64(GROUP))
             row = e.op("*", e.op("+", above, e.op("rest", inside, rows)), i64(ROWS))
+            if sharing > 1:
+                row = e.op("+", row, e.op("*", e.op("rest", turn, i64(sharing)), i64(self.ring.rows)))
             column = e.op("*", e.op("quot", inside, rows), i64(COLUMNS))
             batch = e.op("quot", p, each)
             self.fixed = dict(zip(self.product.batch, unravel(lo, self.batch.ranges, batch), strict=True))
