@@ -37,15 +37,17 @@ from dataclasses import dataclass, field, replace
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Note, Report, UsageError
 from pipelink_ir.ir.nodes import Alias, Expr, Module, Node, Operand, Operator, Pipeline
-from pipelink_ir.ir.targets import Arch, arch_help, parse_arch, requirements
+from pipelink_ir.ir.targets import Arch, arch_help, parse_arch
 from pipelink_ir.ir.walk import deep
 from pipelink_ir.passes.contracts.edges import declared_range
 from pipelink_ir.passes.manager import register_pass
 from pipelink_ir.passes.precision.calibrated import Calibration, check_calibration
 from pipelink_ir.passes.precision.choices import Pushing, given_codes, put_chosen
+from pipelink_ir.passes.precision.demands import check_demands, not_admitted
 from pipelink_ir.passes.precision.edges import Line, Operators, args_of, joined, named, spread, stem, with_operators
 from pipelink_ir.passes.precision.floats import LARGEST, lowered, with_clause
 from pipelink_ir.passes.precision.insert import put_in, results_in
+from pipelink_ir.passes.precision.own_kernels import runs_kernel, without_kernel
 from pipelink_ir.passes.precision.plans import UNCALIBRATED, Plan
 from pipelink_ir.passes.precision.policy import Policy, policy_of
 from pipelink_ir.passes.precision.survey import plans_of
@@ -100,6 +102,10 @@ class _Lowering:
     def run(self) -> Module:
         self.operators = Operators({o.name: o for o in self.module.operators})
         self.policies = {o.name: p for o in self.module.operators if (p := policy_of(o, self.arch)) is not None}
+        for name, policy in self.policies.items():
+            op = self.operators.known[name]
+            if op.kernel is not None and not runs_kernel(op, self.arch, policy.library):
+                self.operators.known[name] = without_kernel(op)
         if self.options.calibration and self.policies:
             from pipelink_ir.passes.precision.calibration_file import read_calibration
             self.calibration = read_calibration(self.options.calibration)
@@ -110,6 +116,7 @@ class _Lowering:
         tried = self._try()
         if self.options.price:
             self._weigh()
+        check_demands(self.module, self.operators.known, self.plans, self.arch, self.report)
         self._check_budgets()
         self.report.stop_if_failed()
         return tried if tried is not None and not self.options.price else self.lower(self.module)
@@ -133,7 +140,7 @@ class _Lowering:
         out = self.lower(self.module)
         refused, self.refusals = self.refusals, []
         for p, name, why in refused:
-            self.plans[p][name] = replace(self.plans[p][name], refused=why)
+            self.plans[p][name] = replace(self.plans[p][name], refused=why, never=True)
         return None if refused else out
 
     def _weigh(self) -> None:
@@ -145,7 +152,7 @@ class _Lowering:
             if not names:
                 continue
             ops = {n.results[0].name: n.op for n in p.nodes if isinstance(n, Node) and n.results[0].name in names}
-            must = frozenset(name for name in names if plans[name].policy.force or self._has_to_be(ops[name]))
+            must = frozenset(name for name in names if plans[name].policy.force or not_admitted(self.operators.known[ops[name]], self.arch) is not None)
             alone = replace(self.module, items=tuple(i for i in self.module.items if not isinstance(i, Pipeline) or i is p))
             found = profitable(alone, names, self.lower, self.arch, must)
             for name in names:
@@ -158,12 +165,6 @@ class _Lowering:
                     if UNCALIBRATED in plan.ranges.values():
                         asked += ", and its ranges are found at each call since there is no calibration: pipelinkc calibrate makes one"
                     plans[name] = replace(plan, refused=f"declined: {plan.policy.dtype or plan.policy.weights} does not pay: {sums} ({asked})")
-
-    def _has_to_be(self, name: str) -> bool:
-        """Whether an operator is not admitted on the architecture as it is, so that its policy is the only way."""
-        found = contracts.setting(self.operators.known[name], "compile", "arch")
-        needs = requirements(found.setting.value) if found is not None else None
-        return needs is not None and self.arch.kind == "cuda" and not any(r.admits(self.arch) for r in needs)
 
     def _check_budgets(self) -> None:
         """Whether what is kept holds the budgets."""

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pipelink_ir.backends.cuda import nvrtc, prelude
+from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Note, Report
 from pipelink_ir.ir.nodes import Expr, Items, Kernel, Operator, Text, Value
 from pipelink_ir.ir.source import Source, Span
@@ -62,6 +63,9 @@ def user_kernel(op: Operator) -> UserKernel:
         return found
 
     block, grid = sizes("block"), sizes("grid")
+    asked = contracts.setting(op, "compile", "block")
+    if block is None and asked is not None:
+        block = _sizes(asked.setting.value)
     shared = settings["shared"].value if "shared" in settings else None
     report.stop_if_failed()
     place = settings["entry"].span if "entry" in settings else kernel.span

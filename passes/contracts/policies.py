@@ -5,13 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipelink_ir.ir import contracts
-from pipelink_ir.ir.diagnostics import Note, Report, did_you_mean
+from pipelink_ir.ir.diagnostics import About, Note, Report, did_you_mean
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Alias, Downgrade, Node, Operator, Setting
 from pipelink_ir.ir.targets import Arch, arch_help, parse_arch, requirements
 from pipelink_ir.passes.contracts.clause_words import ALL_KEYS, Clause, check_clause, check_dtype_word, check_reach, coded
 from pipelink_ir.passes.contracts.sum_lengths import check_sums
 from pipelink_ir.passes.precision.labels import admitted
+from pipelink_ir.passes.precision.own_kernels import GENERATED, runs_kernel, why_not
 from pipelink_ir.passes.precision.policy import CODES
 
 Operators = Mapping[str, Operator]
@@ -113,6 +114,7 @@ class _OnOperator:
                 self._inside(self.op, dtype)
         if self.op.graph is None and any(k in self.clause.of for k in ("dtype", "weights")):
             self._leaf()
+        self._launched()
         if not any(d.severity == "error" for d in self.report.diagnostics[before:]):
             self._lowers_something()
             check_reach(self.clause, self._of_results(), self.report)
@@ -189,9 +191,43 @@ class _OnOperator:
                         f"take one of the two back: say what '@{op.name}' does on {self.arch}, or leave the policy out")
 
     def _kernel(self, op: Operator, s: Setting) -> None:
-        if op.compute is None and op.kernel is not None:
-            self._error(s, f"'@{op.name}' is a kernel of its own alone, which computes in the dtypes that it was written for",
-                        [Note("the kernel", op.kernel.span)], f"add a 'compute' that says what it means to '@{op.name}', or leave it out of the policy")
+        """A kernel of the user's own can be called with what its contract admits."""
+        why = self._of_kernel(op, None if s.key == "weights" else contracts.word(s.value))
+        if why is None or op.kernel is None:
+            return
+        listed = contracts.dtypes(op)
+        floats = [n for n in (contracts.words(listed.value) if listed is not None else ()) if n in DTYPES and DTYPES[n].is_float]
+        other = f"lower it to {floats[0]}, which it admits; " if floats else ""
+        help = f"add 'library = {GENERATED}' to the clause, so that code made of its 'compute' runs there, or leave it out of the policy" \
+            if op.compute is not None else f"add a 'compute' that says what it means, and 'library = {GENERATED}' to the clause, or leave it out of the policy"
+        asked = f"the policy asks for {contracts.describe(s.value)}"
+        self.report.error("downgrade", s.span, f"{asked}, but the kernel of '@{op.name}' {why}",
+                          [*([Note("its dtypes", listed.span)] if listed is not None else []), Note("the kernel", op.kernel.span)], other + help,
+                          About("downgrade", op.name, None, f"the kernel of '@{op.name}' {why}", asked))
+
+    def _of_kernel(self, op: Operator, dtype: str | None) -> str | None:
+        """Why the kernel of an operator, if that is what runs, cannot have a dtype."""
+        library = self.clause.of.get("library")
+        if not runs_kernel(op, self.arch, contracts.words(library.value) if library is not None else None):
+            return None
+        return why_not(op, dtype, self.clause.word("weights"), self.clause.word("scheme") == "plain")
+
+    def _launched(self) -> None:
+        """How a kernel of the user's own is launched, and that it is what runs, is said where it is wrapped."""
+        of, kernel = self.clause.of, self.op.kernel
+        library = contracts.words(of["library"].value) if "library" in of else None
+        if kernel is None or not runs_kernel(self.op, self.arch, library):
+            return
+        own = next((s for s in kernel.settings if s.key == "block"), None)
+        if "block" in of and own is not None:
+            asked, said = contracts.describe(of["block"].value), contracts.describe(own.value)
+            self._error(of["block"], f"the policy asks for blocks of {asked}, but the kernel of '@{self.op.name}' is launched with {said}",
+                        [Note("it says so here", own.span)],
+                        "leave 'block' out of the policy, or out of the kernel, whose 'grid' has to fit then")
+        if library:
+            self._error(of["library"], f"the policy asks for {', '.join(library)}, but '@{self.op.name}' is a kernel of its own",
+                        [Note("the kernel", kernel.span)],
+                        f"write 'library = {GENERATED}', so that code made of its 'compute' runs there, or leave 'library' out")
 
     def _inside(self, graph: Operator, s: Setting) -> None:
         """A dtype for all nodes of a graph: something inside has to be lowered by it, and nothing may be unsupported."""
@@ -199,7 +235,7 @@ class _OnOperator:
         for op in found:
             self._supported(op, s)
         name = contracts.word(s.value) or ""
-        able = [op for op in found if op.compute is not None and self._can(op, name)]
+        able = [op for op in found if self._can(op, name) and self._of_kernel(op, name) is None]
         if found and not able:
             some = found[0]
             self._error(s, f"nothing in '@{graph.name}' can be lowered to {name}", [Note("an operator inside", some.signature)],

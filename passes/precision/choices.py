@@ -6,7 +6,8 @@ cutting out between coded edges work on codes, which are smaller, and need no sc
     %y = @linear_i8.1(%p.q, …)                   %y   = @linear_i8.1(%p.q, …)
 
 That is done where everybody who reads the result reads it as the same codes. Of one operand the result takes over codes that are made of it anyway; several
-operands are coded as the result is. Elementwise choices (relu) stay as they are: they are computed where their operand is made.
+operands are coded as the result is. Elementwise choices (relu) stay as they are: they are computed where their operand is made. Kernels of users are called
+with codes if their contract admits the dtype.
 """
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from pipelink_ir.passes.precision.codes import Codes
 from pipelink_ir.passes.precision.edges import Line, Operators, args_of, joined, named, place, stem
 from pipelink_ir.passes.precision.floats import with_clause
 from pipelink_ir.passes.precision.insert import coded
+from pipelink_ir.passes.precision.own_kernels import takes_codes
 from pipelink_ir.passes.precision.plans import Plan, elementwise
 from pipelink_ir.passes.precision.policy import Policy
 from pipelink_ir.passes.precision.selecting import on_codes, selects
@@ -75,7 +77,7 @@ class Pushing:
     def _suits(self, name: str) -> bool:
         if name not in self.suits:
             op = self.operators.known[name]
-            self.suits[name] = selects(op) and not elementwise(op)
+            self.suits[name] = selects(op) and (op.kernel is not None or not elementwise(op))
         return self.suits[name]
 
     def _look(self, n: Node) -> None:
@@ -93,7 +95,7 @@ class Pushing:
         if isinstance(codes.scale, str) and len(floats) > 1:
             return
         made = self._made(n.op, floats, codes)
-        if isinstance(made, Operator):
+        if isinstance(made, Operator) and takes_codes(op, codes.dtype):
             self.found[edge] = Chosen(codes, made)
 
     def _made(self, name: str, floats: list[str], codes: Codes) -> Operator | str:

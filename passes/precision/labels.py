@@ -9,7 +9,9 @@ from pipelink_ir.ir import contracts
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Downgrade, Operator, Setting
 from pipelink_ir.ir.source import Span
+from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.contracts.values import number
+from pipelink_ir.passes.precision.own_kernels import runs_kernel, why_not
 from pipelink_ir.passes.precision.policy import CODES, KEYS
 
 W = TypeVar("W")
@@ -98,15 +100,17 @@ def fitted(op: Operator, settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
     return tuple(s for s in settings if s.key not in without)
 
 
-def kept_out(op: Operator, settings: tuple[Setting, ...], span: Span) -> str | None:
+def kept_out(op: Operator, settings: tuple[Setting, ...], span: Span, arch: Arch) -> str | None:
     """Why an operator cannot have the dtype that a policy around asks for, as a reason for the ledger."""
     dtype = word_of(settings, "dtype")
     if not any(s.key in ("dtype", "weights") for s in settings):
         return None
     said = f"the policy at {span} lowers to {dtype or word_of(settings, 'weights')}"
-    if op.compute is None:
-        return f"declined: {said}, but this is a kernel of the user's own"
     plain = dtype not in CODED or word_of(settings, "scheme") == "plain"
+    library = next((tuple(contracts.words(s.value)) for s in settings if s.key == "library"), None)
+    why = why_not(op, dtype, word_of(settings, "weights"), plain) if runs_kernel(op, arch, library) else None
+    if why is not None:
+        return f"declined: {said}, but the kernel of the user's own {why}"
     if dtype is not None and plain and dtype not in admitted(op):
         return f"declined: {said}, which is not among its dtypes: {', '.join(admitted(op))}"
     return None

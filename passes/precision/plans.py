@@ -15,6 +15,7 @@ from pipelink_ir.passes.precision.calibrated import EdgeRange, scale_of
 from pipelink_ir.passes.precision.codes import Codes
 from pipelink_ir.passes.precision.edges import stem
 from pipelink_ir.passes.precision.floats import admitted, is_float, varying
+from pipelink_ir.passes.precision.own_kernels import why_not
 from pipelink_ir.passes.precision.policy import CODES, Policy
 from pipelink_ir.passes.precision.products import block_axis, carried, channel_axis, contracted, factors, joined, memory_order, uses_of
 from pipelink_ir.passes.precision.selecting import selects
@@ -25,6 +26,7 @@ CALIBRATED, MEASURED, UNCALIBRATED, GIVEN = "calibrated", "measured", "uncalibra
 """Where the range of an activation comes from: the file; each call, as the policy says; each call, since there is no file; the program, which has codes."""
 
 _CURVED = frozenset(("exp", "exp2", "expm1", "log", "log2", "log1p", "logaddexp", "sqrt", "rsqrt", "pow", "**", "/"))
+_CHOOSES = "'@{}' only chooses among values; it works on codes where all that read its result do"
 _AT_ZERO = frozenset(("log", "log2", "rsqrt"))
 """Functions that are infinite at 0."""
 
@@ -47,6 +49,8 @@ class Plan:
     shares: bool = False
     """The operator gains nothing by codes of its own: it reads those that others have made."""
     refused: str | None = None
+    never: bool = False
+    """Whether it is refused for what the operator is, whatever is around it and whatever it costs."""
     sums: str = ""
     """What it costs, beside what it would cost otherwise."""
 
@@ -65,10 +69,12 @@ def plan(op: Operator, policy: Policy, weights: Set[str], ranges: Mapping[str, E
     """What a policy makes of an operator. `weights`: operands that come from parameters; `ranges`: what calibration saw of the others; `calibrated`: whether
     there is a file at all; `ready`: codes that the program has of them."""
     dtype = policy.dtype
-    if op.kernel is not None and (op.compute is None or policy.weights is not None or dtype in CODES):
-        # Its text reads what its signature says, and nobody can write it anew.
-        return Plan(policy, refused=f"declined: '@{stem(op.name)}' is a kernel of its own" if dtype is not None or policy.weights is not None else None)
     plain = dtype is not None and is_float(dtype) and (policy.scheme == "plain" or not dtype.startswith("f8"))
+    why = why_not(op, dtype, policy.weights, plain)
+    if why is not None:
+        return Plan(policy, refused=f"declined: '@{stem(op.name)}' is a kernel of its own, which {why}", never=True)
+    if op.kernel is not None and dtype in CODES and not plain:
+        return Plan(policy, refused=f"declined: {_CHOOSES.format(stem(op.name))}")
     out = _float(op, policy, dtype) if plain and dtype is not None else Plan(policy)
     if dtype is not None and not plain:
         out = _activations(op, policy, dtype, weights, _together(op, ranges), calibrated, ready, out)
@@ -78,8 +84,8 @@ def plan(op: Operator, policy: Policy, weights: Set[str], ranges: Mapping[str, E
     out = _same_for_parts(op, out, ranges)
     if out.refused is None and not out.lowers and (dtype is not None or policy.weights is not None):
         same = plain and dtype is not None and any(o.type.dtype == dtype for o in op.operands)
-        return replace(out, refused="" if same else _nothing(op, policy))
-    return replace(out, refused=None) if out.codes else out
+        return replace(out, refused="" if same else _nothing(op, policy), never=not same)
+    return replace(out, refused=None, never=False) if out.codes else out
 
 
 def _same_for_parts(op: Operator, whole: Plan, seen: Mapping[str, EdgeRange | None]) -> Plan:
@@ -117,14 +123,14 @@ def _nothing(op: Operator, policy: Policy) -> str:
 
 
 def _float(op: Operator, policy: Policy, dtype: str) -> Plan:
-    if dtype.startswith("f8"):
+    if dtype.startswith("f8") and op.kernel is None:
         names = tuple(o.name for o in op.operands if is_float(o.type.dtype) and contracted(op, o.name) and not divides(op, o.name))
     else:
         names = varying(op)
         if not admitted(op, dtype):
-            return Plan(policy, refused=f"declined: {dtype} is not among the dtypes of '@{stem(op.name)}'")
+            return Plan(policy, refused=f"declined: {dtype} is not among the dtypes of '@{stem(op.name)}'", never=True)
     if not names:
-        return Plan(policy, refused=f"declined: no operand of '@{stem(op.name)}' may have another dtype")
+        return Plan(policy, refused=f"declined: no operand of '@{stem(op.name)}' may have another dtype", never=True)
     if all(o.type.dtype == dtype for o in (*op.operands, *op.results) if o.name in names):
         return Plan(policy)
     return Plan(policy, dtype, names)
@@ -141,9 +147,9 @@ def _activations(op: Operator, policy: Policy, dtype: str, weights: Set[str], ra
     shares = False
     if not products:
         if selects(op) and not elementwise(op):
-            return replace(out, refused=f"declined: '@{stem(op.name)}' only chooses among values; it works on codes where all that read its result do")
+            return replace(out, refused=f"declined: {_CHOOSES.format(stem(op.name))}")
         if curved(op):
-            return replace(out, refused=f"declined: '@{stem(op.name)}' computes powers or quotients of what it sums, which stay in f32")
+            return replace(out, refused=f"declined: '@{stem(op.name)}' computes powers or quotients of what it sums, which stay in f32", never=True)
         shares = not any(isinstance(e, Reduce) for d in (op.compute.body if op.compute is not None else ()) for e in walk(d.value))
     codes: dict[str, Codes] = {}
     found: dict[str, str] = {}

@@ -144,7 +144,7 @@ class Push:
         if wish is not None:
             self.counted |= {s.span for s in wish.settings if s.key in ("dtype", "weights")} | {wish.span}
             asked = fitted(op, settings_of(wish.settings, own or ()))
-            reason = kept_out(op, asked, wish.span)
+            reason = kept_out(op, asked, wish.span, self.arch)
             if reason is None and asked:
                 settings, span = asked, wish.span
         if around.budget is not None and (clause is None or own is not None):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import ProgramError
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.nodes import Apply, Cast, Define, Expr, FloatLit, IntLit, Let, Operand, Operator, Range, Read, Reduce
+from pipelink_ir.ir.nodes import Apply, Cast, Define, Expr, FloatLit, IntLit, Items, Let, Operand, Operator, Range, Read, Reduce
 from pipelink_ir.ir.walk import children, rebuild
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.precision.codes import LARGEST, Codes, code_type, constant_of
@@ -24,7 +24,7 @@ WIDE = ("f32", "f64")
 
 def selects(op: Operator) -> bool:
     """Whether each result is made of floats that it reads, chosen by their order, by indices or by other data."""
-    if op.compute is None or op.kernel is not None:
+    if op.compute is None:
         return False
     floats = _floats(op)
     if not any(o.name in floats for o in op.operands) or not all(_is_float(r) for r in op.results):
@@ -96,7 +96,19 @@ def on_codes(op: Operator, codes: Mapping[str, Codes], name: str) -> Operator | 
         return str(e)
     except ProgramError as e:
         return f"on codes it could not be shown to be right: {e.diagnostics[0].message}"
+    if op.kernel is not None and not _as_written(op, made):
+        return "its kernel knows constants as values, which have other codes"
     return made
+
+
+def _as_written(op: Operator, made: Operator) -> bool:
+    """Whether the constants of an operator on codes, those of its borders too, are those that it has on values."""
+    def constants(one: Operator) -> list[float]:
+        borders = [f.setting.value for o in one.operands if (f := contracts.setting(one, "memory", "border", o.name)) is not None]
+        flat = [v for b in borders for v in (b.items if isinstance(b, Items) else (b,)) if isinstance(v, Expr)]
+        body = [d.value for d in (one.compute.body if one.compute is not None else ())]
+        return [v for whole in (*body, *flat) for e in _all(whole) if (v := number(e)) is not None]
+    return constants(op) == constants(made)
 
 
 def _facts(c: Codes) -> tuple[object, ...]:
