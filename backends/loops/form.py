@@ -413,7 +413,9 @@ class Await:
 class Ring:
     """How a product streams through shared memory (sm_90a). The threads of a block are a team of 128, which computes `m` times 64 rows by `n` columns at a
     time; the emitter puts `teams` of them into one block of the device, which take turns to multiply, and threads that feed them: `stages` tiles of 128 bytes
-    of terms of both factors are there or on their way. `along`: whether neighbours in the memory of a factor are terms."""
+    of terms of both factors are there or on their way. `along`: whether neighbours in the memory of a factor are terms. `short`: so many instructions (of four
+    for 128 bytes) are added up with the few bits that they have for sums, and then in f32; the teams then take the tiles that follow each other, whose rows do
+    as well, and all multiply at once."""
 
     left: DType
     right: DType
@@ -423,6 +425,7 @@ class Ring:
     along: tuple[bool, bool]
     teams: int = 2
     stages: int = 5
+    short: int = 0
 
     @property
     def rows(self) -> int:
@@ -436,7 +439,7 @@ class Ring:
     @property
     def shared(self) -> int:
         """Bytes of shared memory, as `prelude/stream.cuh` counts them."""
-        return 1024 + self.stages * (self.rows + self.n) * 128 + 256 + 16 * self.stages + 8 * self.teams
+        return 1024 + self.stages * (self.rows * (self.teams if self.short else 1) + self.n) * 128 + 256 + 16 * self.stages + 8 * self.teams
 
     def place(self, thread: int, number: int) -> tuple[int, int]:
         """The row and the column of sum `number` of a thread."""
