@@ -389,8 +389,3 @@ def _apply_float(b: Body, fn: str, *args: Value) -> Value:
     if fn in _FROM_C:
         return b.libm(_FROM_C[fn] + ("f" if a.type == "float" else ""), *args)
     internal_error(f"no LLVM code for {fn} of {a.type}")
-
-
-def is_vector_friendly(fn: str, kind: str) -> bool:
-    """Whether `fn` needs no call, so that a loop over it can become vectors."""
-    return not (fn in _FROM_C and (kind == "double" or fn not in _OWN_F32)) and not (fn in ("mod", "floordiv") and kind in ("float", "double"))

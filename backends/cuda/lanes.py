@@ -377,12 +377,6 @@ class Lane:
             self.arena_bytes = size
         return self.arena
 
-    def shrink(self) -> None:
-        """Give the arena back."""
-        if self.arena:
-            old, self.arena, self.arena_bytes = self.arena, 0, 0
-            self.free(old)
-
     # ------------------------------------------------------------------------------------------------------------------ the host
 
     def settle(self) -> None:

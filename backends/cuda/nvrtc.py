@@ -170,12 +170,6 @@ def ptx_for(image: bytes, cuda: int) -> bytes:
     return image[:found.start()] + b".version %d.%d" % most + image[found.end():]
 
 
-def no_kernel_for(arch: Arch, have: Sequence[str]) -> UsageError:
-    """The error of a package, or of a set of binaries, that has nothing for a device."""
-    there = ", ".join(have) if have else "none"
-    return UsageError(f"there is no kernel for {arch}; there are kernels for: {there}. Build for it with --arch {arch.sm}, or run where the source is")
-
-
 # --------------------------------------------------------------------------------------------------------------------- compiling
 
 

@@ -127,7 +127,6 @@ def both(a: Expr, b: Expr) -> Expr:
 class Walker:
     """Annotates the reads of one operator."""
 
-    op_name: str
     report: Report
     generic: bool
     shape_of: Callable[[str], Shape]

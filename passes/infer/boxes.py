@@ -268,7 +268,7 @@ class Boxes:
             for hole in holes:
                 facts = facts.with_condition(_hole(axes, hole), holds=False)
             self.reader = (t.name, p)
-            walker = Walker(self.drafts.op.name, self.drafts.report, self.generic, self._shape, self._want, self._why, frozenset(self.drafts.scope.dims),
+            walker = Walker(self.drafts.report, self.generic, self._shape, self._want, self._why, frozenset(self.drafts.scope.dims),
                             self.ring)
             free = self.free and not holes and all(a.position is None for a in p.axes) and all(map(plain_range, axes))
             value = walker.walk(p.value, Context(facts, facts, runs={r.index: (r.lo or ZERO, r.hi) for r in axes}, free=free))

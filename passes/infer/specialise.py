@@ -85,7 +85,6 @@ class _Rewrite:
     bound: bool = False
     """Whether the left side, or a reduction around, has bound `dot_indices`."""
     used: set[str] = field(default_factory=set)
-    into_graph: dict[str, Expr] = field(default_factory=dict)
 
 
 def names_of(op: Operator) -> set[str]:

@@ -19,8 +19,6 @@ SIZES = ((720720, 1441440, 2162160, 2882880, 3603600, 4324320), (5045040, 720720
 
 MOST_AXES = 12
 
-Corner = dict[str, int]
-
 
 def joined_at(op: Operator, node: Node, operand: int, offset: Expr, types: Mapping[str, TensorType]) -> str | None:
     """Why the operand of that number does not lie `offset` bytes behind the beginning of the result of a node; None if it does."""

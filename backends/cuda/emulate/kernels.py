@@ -61,7 +61,6 @@ class Count:
 
 COUNT = Count()
 _LIBRARIES: dict[tuple[str, bool], tuple[Library, tuple[str, ...]]] = {}
-_UNITS: dict[str, tuple[str, Library, tuple[str, ...]]] = {}
 _lock = threading.RLock()
 
 

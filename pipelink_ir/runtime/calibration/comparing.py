@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipelink_ir.ir.diagnostics import UsageError, did_you_mean
@@ -130,8 +130,6 @@ class Comparison:
     b: Side
     threshold: float = THRESHOLD
     watch: Watch | None = None
-    calibrations: list[str] = field(default_factory=list)
-    """Files of ranges that were used."""
 
     def run(self, samples: Samples) -> Compared:
         """Compile both ways and go through the data once."""

@@ -55,10 +55,6 @@ def test_older_devices_are_refused() -> None:
         compiled(arch=Arch("cuda", 50))
 
 
-def test_no_kernel_names_what_there_is() -> None:
-    assert "no kernel for sm_120; there are kernels for: sm_80, sm_90" in str(nvrtc.no_kernel_for(Arch("cuda", 120), ["sm_80", "sm_90"]))
-
-
 def test_options_keep_denormals_and_do_not_contract() -> None:
     ptx = compiled('extern "C" __global__ void k(float* x, double* d) { x[0] = x[1] * x[2] + x[3]; x[4] = x[5] / x[6]; d[0] = d[1] * d[2] + d[3]; }').ptx
     assert "fma" not in ptx.split("{", 1)[1]
