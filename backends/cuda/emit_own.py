@@ -55,7 +55,8 @@ def _place(f: Factor, e: Expressions) -> str:
 def attend_lines(s: Attend, e: Expressions, name: str, shared: str) -> list[str]:
     """The declaration of what does it, before the loop over blocks."""
     r = s.flow
-    words = ", ".join((memory_type(r.factors), memory_type(r.values), *map(str, (r.teams, r.keys, r.terms, r.columns, r.stages))))
+    numbers = (*map(str, (r.teams, r.keys, r.terms, r.columns, r.stages)), *(() if s.chosen is None else ("true",)))
+    words = ", ".join((memory_type(r.factors), memory_type(r.values), *numbers))
     lines = ", ".join(_lines(p, dtype, e) for p, dtype in ((s.q, r.factors), (s.k, r.factors), (s.v, r.values)))
     maps = f"reinterpret_cast<u8*>({e.places[s.maps].name})"
     return [f"using Stream = pl::Attend<{words}>;", f'static_assert(Stream::SHARED == {r.shared}, "shared memory");',
@@ -68,7 +69,8 @@ def seen_text(s: Attend, e: Expressions) -> str:
         return ", ".join(f"i64({e.address(x)})" for x in places)
 
     places = ", ".join(f"{{{numbers(at)}}}" for at in (s.q_at, s.k_at, s.v_at))
-    return f"pl::Seen{{{places}, {numbers((s.begin, s.end, s.low, s.high))}}}"
+    bits = "" if s.chosen is None or s.chosen_at is None else f", &{e.places[s.chosen].name}[{e.address(s.chosen_at)}]"
+    return f"pl::Seen{{{places}, {numbers((s.begin, s.end, s.low, s.high))}{bits}}}"
 
 
 def _lines(p: Lines, dtype: DType, e: Expressions) -> str:

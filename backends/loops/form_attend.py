@@ -82,7 +82,9 @@ class Attend:
     are multiplied with them.
 
     The tile begins at `q_at`. Query `i` of it sees the keys from `begin` and from `low + i` on, below `end` and `high + i`; key 0 is at `k_at`, its value at
-    `v_at`. `maps` are 48 i64 of memory for each block and 16 more. Stands once in a kernel, in the body of its `block` loop itself; sizes, steps and scale
+    `v_at`. If there is `chosen`, it sees those of them alone whose bits are set in its bytes from `chosen_at` on, where key 0 has the lowest one: `begin` is a
+    multiple of 128 then and `chosen_at` one of 16, and for a row that sees no key each part of `total` is -1. `maps` are 48 i64 of memory for each block and 16
+    more. Stands once in a kernel, in the body of its `block` loop itself; sizes, steps and scale
     are known before that loop."""
 
     sums: str
@@ -101,6 +103,8 @@ class Attend:
     low: Expr
     high: Expr
     maps: str
+    chosen: str | None = None
+    chosen_at: Expr | None = None
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -114,7 +118,7 @@ class Attend:
     @property
     def place(self) -> tuple[Expr, ...]:
         """What differs from tile to tile."""
-        return (*self.q_at, *self.k_at, *self.v_at, self.begin, self.end, self.low, self.high)
+        return (*self.q_at, *self.k_at, *self.v_at, self.begin, self.end, self.low, self.high, *(() if self.chosen_at is None else (self.chosen_at,)))
 
     @property
     def numbers(self) -> tuple[Expr, ...]:
@@ -128,11 +132,13 @@ class Attend:
     def put(self, f: Callable[[Expr], Expr]) -> Attend:
         """The same with other expressions."""
         q_at, k_at, v_at = (tuple(map(f, x)) for x in (self.q_at, self.k_at, self.v_at))
+        chosen_at = None if self.chosen_at is None else f(self.chosen_at)
         return replace(self, q=self.q.put(f), k=self.k.put(f), v=self.v.put(f), scale=f(self.scale), q_at=q_at, k_at=k_at, v_at=v_at,
-                       begin=f(self.begin), end=f(self.end), low=f(self.low), high=f(self.high))
+                       begin=f(self.begin), end=f(self.end), low=f(self.low), high=f(self.high), chosen_at=chosen_at)
 
     def text(self, f: Callable[[Expr], str]) -> str:
         """As it is printed."""
         r, factors = self.flow, ", ".join(p.text(at, f) for p, at in ((self.q, self.q_at), (self.k, self.k_at), (self.v, self.v_at)))
-        return (f"attend %{self.sums}, %{self.top}, %{self.total} = {factors}, scale {f(self.scale)}, keys {f(self.begin)}..{f(self.end)} "
+        bits = "" if self.chosen is None or self.chosen_at is None else f" of %{self.chosen}[{f(self.chosen_at)}]"
+        return (f"attend %{self.sums}, %{self.top}, %{self.total} = {factors}, scale {f(self.scale)}, keys {f(self.begin)}..{f(self.end)}{bits} "
                 f"in {f(self.low)}..{f(self.high)} by query, {r.rows} by {r.keys}, {r.terms} terms, {r.columns} columns, {r.stages} stages, maps %{self.maps}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.ir.dtypes import F32, I64, DType
+from pipelink_ir.ir.dtypes import DTYPES, F32, I64, DType
 
 
 def check_own(kernel: form.Kernel, memory: Mapping[str, DType], shared: set[str], s: form.Own, need: Callable[[bool, str], None]) -> None:
@@ -39,6 +39,8 @@ def _check_attend(kernel: form.Kernel, memory: Mapping[str, DType], shared: set[
     need(flow.terms in (64, 128) and flow.columns in (64, 128) and flow.factors.bytes == flow.values.bytes == 2, "there is no such flow")
     need(memory.get(s.maps) is I64 and s.maps not in shared, f"%{s.maps} cannot hold maps")
     need(s.scale.dtype is F32 and all(x.dtype is I64 for x in s.numbers), "a place of attention is no i64")
+    need((s.chosen is None) == (s.chosen_at is None), "bits are nowhere")
+    need(s.chosen is None or (memory.get(s.chosen) is DTYPES["u8"] and s.chosen not in shared), f"%{s.chosen} cannot hold bits")
     for p, dtype, at in ((s.q, flow.factors, s.q_at), (s.k, flow.factors, s.k_at), (s.v, flow.values, s.v_at)):
         need(memory.get(p.buffer) is dtype and p.buffer not in shared, f"%{p.buffer} is no factor of attention")
         need(len(p.sizes) == len(p.steps) == len(at) == 5 and 0 < p.row < 5, f"%{p.buffer} has no five axes")

@@ -15,6 +15,7 @@ from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import children, names_in, reads_in
 from pipelink_ir.passes.fusion.facts import Amount
 from pipelink_ir.passes.infer.operator import KEPT, typed_operator
+from pipelink_ir.passes.scheduling.attention import Choosing
 from pipelink_ir.passes.scheduling.costs import Plan, cost_of
 from pipelink_ir.passes.scheduling.counts import count, ranges_of, terms, unrolled
 from pipelink_ir.passes.scheduling.derivation import derivation
@@ -107,7 +108,7 @@ def _launch(op: TypedOperator, plan: Plan, launch: tuple[KernelPlan, ...], done:
     out = Kernel()
     for k in launch:
         jobs = tuple((t.name, id(p)) for t, p in k.jobs)
-        if isinstance(k.way, Turning) or jobs in done:
+        if isinstance(k.way, Turning | Choosing) or jobs in done:
             continue
         done |= {jobs} if jobs else set()
         names = k.way.tensors if isinstance(k.way, Group) else tuple(t.name for t, _ in k.jobs)

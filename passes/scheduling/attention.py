@@ -26,7 +26,7 @@ from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import deep, reads_in, walk
 from pipelink_ir.passes.scheduling.asked import asked
-from pipelink_ir.passes.scheduling.attention_flow import MOST, WIDTHS, Lying, flows
+from pipelink_ir.passes.scheduling.attention_flow import MOST, WIDTHS, Lying, flows, masked
 from pipelink_ir.passes.scheduling.conditions import Condition, NoBound, conditions
 from pipelink_ir.passes.scheduling.counts import count, ranges_of
 from pipelink_ir.passes.scheduling.risks import power_may_fail
@@ -120,6 +120,18 @@ class Attention:
     def flows(self) -> bool:
         """Whether a kernel that the copy engine feeds does the work, where memory and sizes are fit for that."""
         return not isinstance(self.lying, str)
+
+    @property
+    def masked(self) -> bool:
+        """Whether a kernel before that one writes which keys are seen."""
+        return self.flows and masked(self.found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choosing:
+    """What is written before attention that flows: which keys are seen."""
+
+    of: Attention
 
 
 class _Weight(NamedTuple):

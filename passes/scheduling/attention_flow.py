@@ -2,7 +2,8 @@
 
 Queries, keys and values must be read as they lie in memory: each an operand whose last axis has the terms (or the columns) and one of whose other axes has the
 queries (or the keys), while the places along the rest depend on neither. Scores must be a positive multiple of their product, and which keys a query sees be
-a matter of bounds. That lines begin at multiples of 16 bytes is found out at run time; where they do not, `mma.sync` does the work.
+a matter of bounds, and of conditions on the key alone: a kernel before writes these as bits. That lines begin at multiples of 16 bytes is found out at run
+time; where they do not, `mma.sync` does the work.
 """
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from pipelink_ir.ir.nodes import Read
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.ir.walk import reads_in
+from pipelink_ir.passes.scheduling.counts import known
 from pipelink_ir.passes.scheduling.views import Leaf, Looker, View
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ MOST = 128
 """Most terms of a score, and most columns of the values."""
 WIDTHS = (64, MOST)
 """Terms and columns of the kernels that there are."""
+TILE = 128
+"""Keys of a tile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +49,29 @@ def flows(op: TypedOperator, local: Callable[[str], bool], f: Found, dtypes: tup
         return "its weights are rounded once they are divided"
     if f.scale is None:
         return "scores are more than a positive multiple of a product"
-    if f.counted or any(c.kind == "other" for c in f.conditions):
-        return "which keys a query sees is no matter of bounds"
+    if f.counted or any(c.kind == "other" and c.by_row for c in f.conditions):
+        return "which keys a query sees is no matter of bounds or of the key alone"
     sides = ((f.q, Leaf("axis", f.row), term, dtypes[0]), (f.k, key, term, dtypes[0]), (f.v, key, Leaf("axis", f.column), dtypes[1]))
     found = [_lying(op, local, view, row, last, dtype) for view, row, last, dtype in sides]
     q, k, v = found
     if q is None or k is None or v is None:
         word = ("queries", "keys", "values")[found.index(None)]
         return f"the {word} are not read as they lie in an operand"
+    if masked(f) and not _from_zero(op, local, f, k):
+        return "conditions on the key read through borders, or keys do not count from 0"
     return q, k, v
+
+
+def masked(f: Found) -> bool:
+    """Whether something else than bounds says which keys a query sees."""
+    return any(c.kind == "other" for c in f.conditions)
+
+
+def _from_zero(op: TypedOperator, local: Callable[[str], bool], f: Found, keys: Lying) -> bool:
+    """Whether keys have numbers from 0 on, and what chooses among them can be computed for each key by itself."""
+    look = Looker(op, local)
+    reads = (v.expr for c in f.conditions if c.view is not None for v in look.walk(c.view) if isinstance(v.expr, Read))
+    return known(op.tensors[keys.tensor].shape[keys.row][0]) == 0 and all(word in ("", "inside", "guarded") for x in reads for word in x.access)
 
 
 def _lying(op: TypedOperator, local: Callable[[str], bool], view: View, row: Leaf, last: Leaf, dtype: DType) -> Lying | None:

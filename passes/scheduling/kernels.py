@@ -18,7 +18,7 @@ from pipelink_ir.ir.nodes import Apply, Name, Operator, Value
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import reads_in
-from pipelink_ir.passes.scheduling.attention import Attention, attention_of, versions
+from pipelink_ir.passes.scheduling.attention import Attention, Choosing, attention_of, versions
 from pipelink_ir.passes.scheduling.blocks import THREADS, TILES, nearest, setting_of, sizes_of, threads_of, tile_of
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.counts import known
@@ -48,7 +48,7 @@ MOST = 64
 """Kernels that one launch computes."""
 
 Job = tuple[Tensor, Piece]
-Way = Tiled | Attention | Few | Strips | Streamed | Turning | TensorCores | Product | Turn | Window | Shape | ShortRows | LongRows | Group
+Way = Tiled | Attention | Choosing | Few | Strips | Streamed | Turning | TensorCores | Product | Turn | Window | Shape | ShortRows | LongRows | Group
 """What was decided of a kernel; a `Group` is a recurrence, which runs in order."""
 
 
@@ -301,7 +301,8 @@ def _with_other(op: TypedOperator, plan: Plan, k: KernelPlan) -> list[KernelPlan
         short = short_rows(op, plan.local, k.jobs, k.way.axes, k.chosen)
         return _by_length(k, short, long, short is not None and alone(op, plan.local, k.jobs, short))
     if isinstance(k.way, Attention) and (k.way.open or k.way.flows):
-        some = [KernelPlan(_version(k, way), k.kind, way, k.jobs, k.chosen) for way in versions(k.way)]
+        some = [KernelPlan(f"{k.name}.chosen", "chosen", Choosing(k.way), k.jobs, k.chosen)] if k.way.masked else []
+        some += [KernelPlan(_version(k, way), k.kind, way, k.jobs, k.chosen) for way in versions(k.way)]
         return [*some, KernelPlan(f"{k.name}.beyond", "beyond", k.way, k.jobs, k.chosen)] if k.way.open else some
     if isinstance(k.way, Few) and k.way.otherwise is not None:
         more = replace(k, name=f"{k.name}.more", kind="mma", way=k.way.otherwise, span=Span(k.way.length, MOST_ROWS))

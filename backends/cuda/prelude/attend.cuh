@@ -13,9 +13,14 @@ template <typename T> struct Lines {
   int row;
 };
 
-// One tile of queries: the first place in each factor, and the keys that it sees. Query `i` of it sees those from `low + i` and below `high + i` alone.
+// One tile of queries: the first place in each factor, and the keys that it sees. Query `i` of it sees those from `low + i` and below `high + i` alone, and of
+// these those whose bits are set, if there are bits (16 bytes for each tile of keys; `begin` is the first key of a tile then).
 struct Seen {
   i64 q[5], k[5], v[5], begin, end, low, high;
+  const u8* bits;
+};
+struct alignas(16) TileBits {
+  u32 word[4];
 };
 
 #if PL_SM90A
@@ -125,7 +130,7 @@ template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<128>, f16, flo
 template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<128>, bf16, float* d, const u32* a, u64 b) { PL_WGMMA_128_RS("bf16"); }
 #endif
 
-template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int STAGES> struct Attend {
+template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int STAGES, bool CHOSEN = false> struct Attend {
   static_assert(TEAMS == 2 && KEYS == 128, "what the instructions are written out for");
   static constexpr int ROWS = 64 * TEAMS, THREADS = 128 * TEAMS, Q_BYTES = ROWS * TERMS * 2, K_BYTES = KEYS * TERMS * 2, V_BYTES = KEYS * WIDE * 2;
   // Up to 1023 bytes before the queries; behind the rings three drafts of descriptions, the gates, and 8 bytes that nobody reads.
@@ -273,7 +278,45 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
 
   // ----------------------------------------------------------------------------------------------------------------------- softmax
 
-  static PL_MEMBER bool visible(const Seen& at, i64 row, i64 key) { return key < at.end && key >= at.low + row && key < at.high + row; }
+  static PL_MEMBER bool visible(const Seen& at, i64 row, i64 key) {
+    return key < at.end && key >= at.low + row && key < at.high + row && (!CHOSEN || (at.bits[key / 8] >> key % 8 & 1) != 0);
+  }
+  // Whether a query sees a key at all.
+  static PL_MEMBER bool sees(const Seen& at, i64 row) {
+    const i64 first = max(at.begin, at.low + row), last = min(at.end, at.high + row);
+    for (i64 key = first / 8 * 8; key < last; key += 8) {
+      u32 byte = at.bits[key / 8];
+      if (key < first) byte &= 0xffu << int(first - key);
+      if (last - key < 8) byte &= (1u << int(last - key)) - 1;
+      if (byte != 0) return true;
+    }
+    return false;
+  }
+  // The bits of a tile of keys.
+  static PL_MEMBER TileBits bits_of(const Seen& at, int step) {
+    return CHOSEN ? *reinterpret_cast<const TileBits*>(at.bits + at.begin / 8 + i64(step) * (KEYS / 8)) : TileBits{{~0u, ~0u, ~0u, ~0u}};
+  }
+  // Whether some key of a tile is not chosen, which all lanes of a warp are asked.
+  static PL_MEMBER bool unchosen(const TileBits& bits) {
+    const u32 all = bits.word[0] & bits.word[1] & bits.word[2] & bits.word[3];
+#if PL_SM90A
+    // The bits are the same for all; the vote shows that to the compiler.
+    return CHOSEN && __any_sync(0xffffffffu, all != ~0u);
+#else
+    return CHOSEN && all != ~0u;
+#endif
+  }
+  static PL_MEMBER void choose(float* s, const TileBits& bits) {
+    const int pair = thread() % 4 * 2;
+    PL_UNROLL
+    for (int j = 0; j < KEYS / 8; j++) {
+      const u32 two = bits.word[j / 4] >> (j % 4 * 8 + pair);
+      PL_UNROLL
+      for (int n = 0; n < 4; n++) {
+        if ((two >> n % 2 & 1) == 0) s[4 * j + n] = -inf();
+      }
+    }
+  }
   // Whether some query does not see some key of a tile.
   static PL_MEMBER bool partial(const Seen& at, int step) {
     const i64 first = at.begin + i64(step) * KEYS, last = first + KEYS;
@@ -404,8 +447,13 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
     PL_UNROLL
     for (int n = 0; n < WIDE / 2; n++) sums[n] = 0.0f;
     const int count = steps(at);
+    if (count == 0) {
+      unseen(top, total, at);
+      return;
+    }
 #if PL_SM90A
-    if (count == 0) return;
+    TileBits bits = bits_of(at, count - 1);
+    bool hidden = unchosen(bits);
     const bool leads = thread() % 128 == 0;
     float s[KEYS / 2];
     u32 p[KEYS / 4];
@@ -418,9 +466,11 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
     if (leads) gate_arrive(k_empty(k_slot));
     advance(k_slot, k_phase);
     if (partial(at, count - 1)) mask(s, at, count - 1);
+    if (hidden) choose(s, bits);
     softmax(s, top, total, keep);
     round(p, s);
     for (int step = count - 2; step >= 0; step--) {
+      bits = bits_of(at, step);
       gate_wait(k_full(k_slot), k_phase);
       part_sync(1 + team(), THREADS);
       wgmma_fence();
@@ -432,8 +482,10 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
       hold(s);
       if (leads) gate_arrive(k_empty(k_slot));
       advance(k_slot, k_phase);
-      const bool some = partial(at, step);
+      const bool some = partial(at, step), less = unchosen(bits);
       if (some) mask(s, at, step);
+      if (less) choose(s, bits);
+      hidden = hidden || less;
       softmax(s, top, total, keep);
       hold(s);
       // Never so. Without something that depends on the weights, the wait for the values is drawn before they are made.
@@ -454,7 +506,7 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
     advance(v_slot, v_phase);
     PL_UNROLL
     for (int n = 0; n < WIDE / 2; n++) settle(sums[n]);
-    if (doubtful(sums, top, partial(at, count - 1) || partial(at, 0))) again(sums, top, total, at);
+    if (doubtful(sums, top, partial(at, count - 1) || partial(at, 0) || hidden)) again(sums, top, total, at);
 #else
     float s[KEYS / 2];
     const int lane = thread() % 32, pair = lane % 4 * 2;
@@ -470,6 +522,7 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
         }
       }
       if (partial(at, step)) mask(s, at, step);
+      if (unchosen(bits_of(at, step))) choose(s, bits_of(at, step));
       softmax(s, top, total, keep);
       rescale(sums, keep);
       for (int j = 0; j < KEYS && first + j < at.end; j++) {
@@ -488,6 +541,15 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
     }
     if (doubtful(sums, top, false)) again(sums, top, total, at);
 #endif
+    unseen(top, total, at);
+  }
+  // Tells of rows that see no key: bounds alone do not where keys are chosen.
+  static PL_MEMBER void unseen(const float* top, float* total, const Seen& at) {
+    const i64 row = thread() / 32 * 16 + thread() % 32 / 4;
+    PL_UNROLL
+    for (int r = 0; r < 2; r++) {
+      if (CHOSEN && top[r] == -inf() && !sees(at, row + 8 * r)) total[r] = -1.0f;
+    }
   }
 };
 

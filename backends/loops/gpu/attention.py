@@ -380,6 +380,10 @@ class Flash(Nest):
         """Whether a row has seen a key."""
         return self.e.op(">", self._load(self.seen, r), ZERO) if self.seen is not None else self.e.op(">", self.keys.count, i64(0))
 
+    def _sum_of(self, r: int, seen: Atom) -> Atom:
+        """The sum of the weights of a row."""
+        return self._load(self.total, r)
+
     def _finished_row(self, t: Atom, r: int, at: dict[Leaf, Atom]) -> None:
         e, known = self.e, self._known(t, r, at)
         with e.loop("j", i64(0), i64(self.cut.columns // 8), nonempty=True, unroll=True) as j:
@@ -395,8 +399,8 @@ class Flash(Nest):
         """Remembers what is known of a row, and says how its sums are: of one side of a tile, whose place is returned. What lies behind `last` is that one."""
         lo, e, f = self.lo, self.e, self.found
         top: Atom = self._load(self.top, r)
-        total: Atom = self._load(self.total, r)
         seen = self._sees(r, at)
+        total = self._sum_of(r, seen)
         # All scores were -inf: none of them less the largest is a number.
         void = e.op("and", seen, e.op("==", top, NONE))
         nan = must(float("nan"), F32)

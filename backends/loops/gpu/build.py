@@ -17,6 +17,7 @@ from pipelink_ir.backends.loops.build import buffer_of, scalars_of, size_of
 from pipelink_ir.backends.loops.check import check_program
 from pipelink_ir.backends.loops.contents import blocks
 from pipelink_ir.backends.loops.gpu.attention import attention_body, plain_body
+from pipelink_ir.backends.loops.gpu.chosen_keys import chosen_body
 from pipelink_ir.backends.loops.gpu.few import few_body
 from pipelink_ir.backends.loops.gpu.flowing import flowing_body
 from pipelink_ir.backends.loops.gpu.long_rows import long_rows_body
@@ -41,7 +42,7 @@ from pipelink_ir.ir.dtypes import BOOL, I64
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Group, TypedOperator
 from pipelink_ir.ir.walk import deep
-from pipelink_ir.passes.scheduling.attention import Attention
+from pipelink_ir.passes.scheduling.attention import Attention, Choosing
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.derivation import derivation
 from pipelink_ir.passes.scheduling.few import Few
@@ -84,6 +85,11 @@ def _attention(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Bo
 def _beyond(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     assert isinstance(k.way, Attention)
     return plain_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
+
+
+def _chosen(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
+    assert isinstance(k.way, Choosing)
+    return chosen_body(op, plan, sites, k.jobs[0], k.way.of, k.chosen)
 
 
 def _wgmma(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
@@ -156,7 +162,7 @@ def _scan(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 
 
 BODIES: dict[str, Callable[[TypedOperator, Plan, Sites, KernelPlan], Body]] = {
-    "attention": _attention, "beyond": _beyond,
+    "attention": _attention, "beyond": _beyond, "chosen": _chosen,
     "few": _few, "strips": _strips, "wgmma": _wgmma, "turned": _turned, "copied": _copied, "mma": _mma, "product": _product, "turn": _turn,
     "window": _window, "tile": _tile, "block": _nest, "short": _short, "begin": _long, "long": _long, "grid": _grid, "scan": _scan}
 """What writes each kind of kernel; `passes/scheduling/kernels.py` says which kind that is."""

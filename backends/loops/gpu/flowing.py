@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import TRUE, Atom, i64
 from pipelink_ir.backends.loops.form_attend import Attend, Flow
-from pipelink_ir.backends.loops.gpu.attention import ONE, Flash
+from pipelink_ir.backends.loops.gpu.attention import ONE, ZERO, Flash
+from pipelink_ir.backends.loops.gpu.chosen_keys import bits_of
 from pipelink_ir.backends.loops.gpu.flow import by_length, lines_of, place_of, traded, words_of
 from pipelink_ir.backends.loops.gpu.keys import Keys
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
@@ -24,6 +25,7 @@ from pipelink_ir.backends.loops.reads import address
 from pipelink_ir.ir.dtypes import F32, I64
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling.attention import Attention
+from pipelink_ir.passes.scheduling.attention_flow import TILE
 from pipelink_ir.passes.scheduling.conditions import Condition
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.views import Leaf
@@ -61,7 +63,15 @@ class _Flowing(Flash):
         q_at, k_at = place_of(self, q_lies, f.q, terms, keys.top), place_of(self, k_lies, f.k, terms, i64(0))
         v_at = place_of(self, v_lies, f.v, column, i64(0))
         self.low, self.high = self._edge("lower"), self._edge("upper")
-        e.raw(Attend(self.sums, self.top, self.total, flow, q, k, v, self.scale, q_at, k_at, v_at, keys.begin, keys.end, self.low, self.high, maps))
+        begin, chosen, chosen_at = keys.begin, None, None
+        if self.way.masked:
+            # Bits come by whole tiles; they know where the keys begin.
+            begin = e.op("*", e.op("floordiv", begin, i64(TILE)), i64(TILE))
+            bits, chosen_at = bits_of(self)
+            chosen = bits.name
+            self.lo.scratch.append(bits)
+        e.raw(Attend(self.sums, self.top, self.total, flow, q, k, v, self.scale, q_at, k_at, v_at, begin, keys.end, self.low, self.high, maps,
+                     chosen, chosen_at))
         e.raw(form.AcrossRow(self.total, "sum", 2))
         self._results()
 
@@ -78,8 +88,10 @@ class _Flowing(Flash):
         return [c for c in self.found.conditions if c.kind == kind and c.rows]
 
     def _sees(self, r: int, at: dict[Leaf, Atom]) -> Atom:
-        """Bounds alone say whether there is a key."""
+        """Bounds say whether there is a key, or those that looked at the keys."""
         e, keys = self.e, self.keys
+        if self.way.masked:
+            return e.op("not", e.op("<", self._load(self.total, r), ZERO))
         row = e.op("-", at[keys.leaf], keys.top)
         begin, end = keys.begin, keys.end
         if self._by_row("lower"):
@@ -87,6 +99,10 @@ class _Flowing(Flash):
         if self._by_row("upper"):
             end = e.op("min", end, e.op("+", self.high, row))
         return e.op(">", end, begin)
+
+    def _sum_of(self, r: int, seen: Atom) -> Atom:
+        total = super()._sum_of(r, seen)
+        return self.e.choose(seen, total, ZERO) if self.way.masked else total
 
     # ---------------------------------------------------------------------------------------------------------------- results
 

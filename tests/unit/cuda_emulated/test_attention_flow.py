@@ -26,7 +26,15 @@ def flows(over: str = "j < L", dtype: str = "f16", sizes: tuple[int, ...] = (1, 
     """The program for fixed sizes, which does flow."""
     b, h, g, s, n, d, e = sizes
     text = sized(program(over, head=f"h floordiv {h // g}" if h > g else "h", dtype=dtype, **more), B=b, H=h, G=g, S=s, L=n, D=d, E=e)
-    assert kernels_of(text, HOPPER) == [f"o.flow{64 if max(d, e) <= 64 else 128}", "o"]
+    flow = [f"o.flow{64 if max(d, e) <= 64 else 128}", "o"]
+    assert kernels_of(text, HOPPER) in (flow, ["o.chosen", *flow])
+    return text
+
+
+def chooses(over: str, sizes: tuple[int, ...], shape: str, **more: str) -> str:
+    """The program with a mask, and that it flows with bits for its keys."""
+    text = flows(over, sizes=sizes, more=f", %mask: tensor<{shape}xbool>", args=", %mask", **more)
+    assert "o.chosen" in kernels_of(text, HOPPER)
     return text
 
 
@@ -72,6 +80,55 @@ def test_lengths_and_rows_without_keys() -> None:
     text = flows("j < L where j < %length[b]", sizes=sizes, more=", %length: tensor<Bxi32>", args=", %length", values="%p[b, h, i, j]",
                  out="select(%z[b, h, i] == 0, 0.25, %w[b, h, i, d] / %z[b, h, i])")
     close(run(text, HOPPER, q=q, k=k, v=v, length=length), by_hand(q, k, v, seen, empty=0.25))
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 1, 65, 63, 24, 16), (1, 4, 2, 130, 257, 16, 72), (3, 2, 2, 3, 640, 8, 8)])
+def test_keys_that_a_mask_chooses(sizes: tuple[int, ...]) -> None:
+    q, k, v = qkv(*sizes)
+    mask = RNG.random((sizes[0], sizes[4])) < 0.4
+    close(run(chooses("j < L where %mask[b, j]", sizes, "BxL"), HOPPER, q=q, k=k, v=v, mask=mask), by_hand(q, k, v, mask[:, None, None]))
+
+
+@pytest.mark.parametrize(("over", "shape", "places"), [
+    ("j < L where %mask[j]", "L", np.s_[None, None, None]), ("j < L where %mask[h, j]", "HxL", np.s_[None, :, None]),
+    ("j < L where not %mask[b, j] and %mask[b, j] != (j mod 5 == 3)", "BxL", np.s_[:, None, None])])
+def test_what_conditions_on_the_key_may_read(over: str, shape: str, places: tuple[slice | None, ...]) -> None:
+    sizes = (2, 3, 1, 70, 150, 16, 16)
+    q, k, v = qkv(*sizes)
+    mask = RNG.random({"L": (150,), "HxL": (3, 150), "BxL": (2, 150)}[shape]) < 0.5
+    seen = ~mask & (mask != (np.arange(150) % 5 == 3)) if "mod" in over else mask
+    close(run(chooses(over, sizes, shape), HOPPER, q=q, k=k, v=v, mask=mask), by_hand(q, k, v, seen[places]))
+
+
+@pytest.mark.parametrize(("over", "first", "shift", "window"), [
+    ("j < L where j <= i + 30 and %mask[b, j]", 0, 30, 1000), ("j < L where %mask[b, j] and j <= i + 200 and i + 200 - j < 40", 0, 200, 40),
+    ("j in 130..L where %mask[b, j]", 130, 1000, 10000), ("j < L where j >= 133 and %mask[b, j] and j <= i + 150", 133, 150, 1000)])
+def test_bounds_beside_a_mask(over: str, first: int, shift: int, window: int) -> None:
+    sizes = (2, 2, 1, 140, 300, 16, 16)
+    q, k, v = qkv(*sizes)
+    mask = RNG.random((2, 300)) < 0.5
+    mask[1, 140:180] = False
+    i, j = np.ogrid[:140, :300]
+    seen = mask[:, None, None] & (j <= i + shift) & (i + shift - j < window) & (j >= first)
+    text = chooses(over, sizes, "BxL", out="select(%z[b, h, i] == 0, 0.25, %w[b, h, i, d] / %z[b, h, i])", empty="semantic { empty = zero }")
+    close(run(text, HOPPER, q=q, k=k, v=v, mask=mask), by_hand(q, k, v, seen, empty=0.25))
+
+
+def test_rows_without_keys_and_values_that_a_mask_hides() -> None:
+    """Rows that see nothing are told from rows whose scores are all -inf; what is hidden may be infinite."""
+    sizes = (3, 2, 1, 70, 200, 16, 16)
+    q, k, v = qkv(*sizes)
+    mask = RNG.random((3, 200)) < 0.5
+    mask[1], mask[2], mask[2, 7] = False, False, True
+    mask[0, [3, 150]] = False
+    v[0, :, 3], v[0, :, 150, 2], k[0, :, 150, 1] = np.nan, np.inf, np.nan
+    q[2, 0, 5], k[2, 0, 7] = -np.inf, 1
+    text = chooses("j < L where %mask[b, j]", sizes, "BxL", out="select(%z[b, h, i] == 0, 0.25, %w[b, h, i, d] / %z[b, h, i])", empty="semantic { empty = zero }")
+    want = by_hand(q, k, v, mask[:, None, None], empty=0.25)
+    got = run(text, HOPPER, q=q, k=k, v=v, mask=mask)
+    close(got, want)
+    assert (got[1] == 0.25).all()
+    assert np.isnan(got[2, 0, 5].astype(np.float32)).all()
 
 
 def test_nothing_that_is_not_seen_counts() -> None:
@@ -153,9 +210,10 @@ def test_what_does_not_flow(score: str, over: str, why: str) -> None:
 
 
 @pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
-def test_nvrtc_takes_them_without_spills(dtype: str) -> None:
-    text = program("j < L where j <= i", dtype=dtype).replace("BxGx", "BxHx").replace("where H mod G == 0, H >= G, G >= 1, S >= 1, B >= 1", "")
+@pytest.mark.parametrize(("dtype", "mask"), [("f16", False), ("bf16", False), ("f16", True)])
+def test_nvrtc_takes_them_without_spills(dtype: str, mask: bool) -> None:
+    over, more = ("j < L where j <= i and %mask[b, j]", ", %mask: tensor<BxLxbool>") if mask else ("j < L where j <= i", "")
+    text = program(over, more=more, args=", %mask" if mask else "", dtype=dtype).replace("BxGx", "BxHx").replace("where H mod G == 0, H >= G, G >= 1, S >= 1, B >= 1", "")
     op = parse(text, "test.plir").operators[0]
     assert HOPPER is not None
     code = emit_program(build_gpu(typed_operator(op), HOPPER), op)
