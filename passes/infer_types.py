@@ -332,7 +332,7 @@ class _Inference:
         if called is None:
             return None
         graph_conditions = [replace(substitute(w, {**match.dims, **values.scalars}), span=w.span) for w in called.where[len(op.where):]]
-        types = tuple(result_type(op, r, match) for r in op.results)
+        types = tuple(result_type(r, match) for r in op.results)
         conditions = [c for c in (*match.conditions, *graph_conditions, *existence(op, types)) if not frame.facts.prove(c)]
         remaining = {a.name for a in called.attributes}
         exprs: dict[str, Expr] = {**values.dims, **values.scalars, **match.dims}

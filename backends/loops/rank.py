@@ -113,7 +113,7 @@ def _sorted(lo: Lowering, x: Reduce, env: Env) -> Atom:
 
     def nothing() -> Atom:
         if lo.op.empty is not None:
-            return empty_value(lo, x, dtype)
+            return empty_value(lo, dtype)
         lo.fail(x.span, f"'{x.kind}' of rank {{0}} among {{1}} candidates has no value", rank, order.count)
         return must(0, dtype)
 

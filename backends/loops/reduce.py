@@ -345,7 +345,7 @@ def finish(lo: Lowering, x: Reduce, kind: Kind, acc: Atom, n: Atom, seen: Atom) 
     return or_empty(lo, x, e.convert(out, dtype), seen)
 
 
-def empty_value(lo: Lowering, x: Expr, dtype: DType) -> form.Const:
+def empty_value(lo: Lowering, dtype: DType) -> form.Const:
     """What `empty = zero | nan` says."""
     nan = lo.op.empty == "nan" and dtype.is_float
     return must(float("nan") if nan else 0, dtype)
@@ -357,7 +357,7 @@ def or_empty(lo: Lowering, x: Reduce, out: Atom, seen: Atom) -> Atom:
     if isinstance(seen, form.Const) and seen.value:
         return out
     if row.governed and lo.op.empty is not None:
-        return lo.e.choose(seen, out, empty_value(lo, x, out.dtype))
+        return lo.e.choose(seen, out, empty_value(lo, out.dtype))
     if row.empty == "error":
         with lo.e.when(lo.e.op("not", seen)):
             lo.fail(x.span, f"'{x.kind}' over nothing has no value")

@@ -139,7 +139,7 @@ def _join(typed: TypedOperator) -> Join | None:
     for axis in range(len(result.shape)):
         found = {p.start: p for p in (_part(typed, result, piece, axis, number) for piece in pieces) if p is not None}
         if len(found) == len(pieces) == len(number) and {p.operand for p in found.values()} == set(number.values()):
-            return _in_order(typed, axis, found)
+            return _in_order(axis, found)
     return None
 
 
@@ -153,7 +153,7 @@ class _Part:
     stacked: bool
 
 
-def _in_order(typed: TypedOperator, axis: int, found: dict[Expr, _Part]) -> Join | None:
+def _in_order(axis: int, found: dict[Expr, _Part]) -> Join | None:
     """The parts as they follow each other."""
     at: Expr = IntLit(0)
     out: list[int] = []

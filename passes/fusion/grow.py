@@ -46,7 +46,7 @@ def _attention(g: Graph, numbers: list[int]) -> None:
         p, c = g.groups[a], g.groups[b]
         why = static(g, p, c)
         if why is None:
-            _join(g, a, b, Verdict(saved=saved(g, p, c)), "attention, whose scores are never in memory", crossings(g, p, c))
+            _join(g, a, b, Verdict(saved=saved(g, p, c)), "attention, whose scores are never in memory", crossings(p, c))
 
 
 # -------------------------------------------------------------------------------------------------------------------- along edges
@@ -64,7 +64,7 @@ def _upwards(g: Graph, call: Call) -> None:
 
 def _try(g: Graph, a: int, b: int) -> None:
     p, c = g.groups[a], g.groups[b]
-    crossing = crossings(g, p, c)
+    crossing = crossings(p, c)
     v = weigh_edges(g, p, c, crossing)
     why = v.refused if v.refused is not None else _join(g, a, b, v, v.text, crossing)
     if why is not None:
@@ -131,7 +131,7 @@ def _into_readers(g: Graph, number: int) -> None:
     after = []
     for r in readers:
         c = g.groups[r]
-        ratio = max(ratio_of(g, x) for x in crossings(g, p, c))
+        ratio = max(ratio_of(g, x) for x in crossings(p, c))
         gone = sum(g.bytes[e] for e in call.results if e in c.reads)
         more = sum(g.bytes[e] for e in p.reads if e not in c.reads and e not in c.made)
         after.append(Sums(c.bytes - gone + more, c.work + p.work * ratio, c.launches))

@@ -51,7 +51,7 @@ class Crossing:
     call: Call
 
 
-def crossings(g: Graph, p: Group, c: Group) -> list[Crossing]:
+def crossings(p: Group, c: Group) -> list[Crossing]:
     """The edges that lead from one group to the other."""
     return [Crossing(e, call) for e in c.reads if e in p.made for call in c.calls if e in call.args and e not in c.clones]
 
@@ -251,7 +251,7 @@ def _sums(g: Graph, p: Group, c: Group, crossing: list[Crossing], v: Verdict) ->
     more_bytes, more_work = (float(sum(g.bytes[e] for e in p.reads if e not in c.reads)), p.work) if twice else (0.0, 0.0)
     if launches > 1:
         v.again = Sums(p.again.bytes + c.again.bytes + more_bytes, p.again.work + c.again.work + more_work, 0)
-    one = Sums(p.bytes + c.bytes - v.saved + _scattered(g, p, c, trial), p.work + c.work + extra, launches)
+    one = Sums(p.bytes + c.bytes - v.saved + _scattered(g, c, trial), p.work + c.work + extra, launches)
     v.burden = p.burden.plus(c.burden)
     apart = p.sums().plus(_near(g, c, crossing)), c.sums().plus(_near(g, c, crossing))
     pays, sums = compare(apart, one.plus(v.again).plus(v.burden), c.device, slow > 0)
@@ -371,7 +371,7 @@ def saved(g: Graph, a: Group, b: Group) -> float:
     return total
 
 
-def _scattered(g: Graph, p: Group, c: Group, trial: Trial) -> float:
+def _scattered(g: Graph, c: Group, trial: Trial) -> float:
     """More bytes because a block that keeps rows writes them across the rows of a result."""
     total = 0.0
     for e in c.made:

@@ -357,7 +357,7 @@ def _axes(n: int) -> str:
     return f"{n} dimension{'s' if n != 1 else ''}"
 
 
-def result_type(op: Operator, r: Operand, match: Match) -> TensorType:
+def result_type(r: Operand, match: Match) -> TensorType:
     """The type of a result in the caller's symbols. Without a layout of its own it has that of an operand of the same shape."""
     dims: list[Expr] = []
     for d in r.type.dims:

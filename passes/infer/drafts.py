@@ -258,7 +258,7 @@ def _type_all(out: Drafts) -> None:
         for p in t.pieces:
             if id(p) in typed and t.dtype is not None:
                 try:
-                    p.value = store(typed[id(p)], t.dtype, scope, p.target, t.name)
+                    p.value = store(typed[id(p)], t.dtype, scope, t.name)
                 except Faulty:
                     t.faulty = True
 

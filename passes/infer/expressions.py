@@ -219,7 +219,7 @@ def _type_apply(e: Apply, scope: Scope) -> Expr:
             return replace(e, args=tuple(args), dtype=BOOL)
         case "select":
             _need_bool(args[0], scope, "the condition of 'select' is a bool")
-            dtype = _common(e, args[1:], scope)
+            dtype = _common(args[1:], scope)
             if dtype in _FLEX:
                 return replace(e, args=tuple(args), dtype=dtype)
             return replace(e, args=(args[0], *(coerce(a, dtype, scope) for a in args[1:])), dtype=dtype)
@@ -228,12 +228,12 @@ def _type_apply(e: Apply, scope: Scope) -> Expr:
         case "power":
             return _type_power(e, args, scope)
         case "test":
-            dtype = _common(e, args, scope)
+            dtype = _common(args, scope)
             dtype = F32 if dtype in _FLEX else real(dtype)
             return replace(e, args=tuple(coerce(a, dtype, scope) for a in args), dtype=BOOL)
         case "real":
             return _type_real(e, args, scope)
-    dtype = _common(e, args, scope)
+    dtype = _common(args, scope)
     if dtype is BOOL:
         _fail(scope, "dtype", e.span, f"'{e.fn}' takes numbers, not bools", (), "write 'f32(…)' or 'i32(…)' to count with a bool")
     _check_constants(e, args, dtype, scope)
@@ -265,14 +265,14 @@ def _number(e: Expr) -> float | None:
 
 
 def _type_compare(e: Apply, args: list[Expr], scope: Scope) -> Expr:
-    dtype = settle_type(_common(e, args, scope))
+    dtype = settle_type(_common(args, scope))
     if dtype is BOOL and e.fn not in ("==", "!="):
         _fail(scope, "dtype", e.span, f"bools have no order, '{e.fn}' cannot compare them")
     return replace(e, args=tuple(coerce(a, dtype, scope) for a in args), dtype=BOOL)
 
 
 def _type_real(e: Apply, args: list[Expr], scope: Scope) -> Expr:
-    dtype = _common(e, args, scope)
+    dtype = _common(args, scope)
     if dtype is BOOL:
         _fail(scope, "dtype", e.span, f"'{e.fn}' takes numbers, not bools", (), "write 'f32(…)' to count with a bool")
     if dtype in _FLEX:
@@ -290,7 +290,7 @@ def _type_power(e: Apply, args: list[Expr], scope: Scope) -> Expr:
     assert base.dtype is not None
     assert exponent.dtype is not None
     if not exponent.dtype.is_int:
-        dtype = _common(e, args, scope)
+        dtype = _common(args, scope)
         if dtype in _FLEX:
             return replace(e, args=tuple(args), dtype=FLEX_FLOAT)
         dtype = real(dtype)
@@ -306,7 +306,7 @@ def _need_bool(e: Expr, scope: Scope, why: str) -> None:
         _fail(scope, "dtype", e.span, f"{why}, this is {_says(e.dtype)}", (), "compare it, '… != 0'")
 
 
-def _common(e: Expr, args: list[Expr], scope: Scope) -> DType:
+def _common(args: list[Expr], scope: Scope) -> DType:
     """The type in which the arguments meet."""
     dtype: DType | None = None
     for a in args:
@@ -403,7 +403,7 @@ def kept_dtype(e: Expr, scope: Scope) -> DType | None:
     return scope.scalars.get(e.name, e.dtype) if isinstance(e, Name) and e.name not in scope.indices else e.dtype
 
 
-def store(e: Expr, to: DType, scope: Scope, target: Span, name: str) -> Expr:
+def store(e: Expr, to: DType, scope: Scope, name: str) -> Expr:
     """A value as it is stored in a tensor of dtype `to`: in the compute type of `to`. A narrowing that only a written cast may make is an error."""
     if e.dtype in _FLEX:
         if to is BOOL or (e.dtype is FLEX_FLOAT and to.is_int):

@@ -167,7 +167,7 @@ class _Flow:
             return value
         codes = plan.codes.get(o.name)
         if codes is not None:
-            return value.plus(coding(codes, self.ranges.get(edge), _places(op, o, codes)), first, o.name)
+            return value.plus(coding(codes, self.ranges.get(edge), _places(o, codes)), first, o.name)
         if plan.dtype is not None and o.name in plan.names:
             return value.plus(rounding(plan.dtype, o.type.dtype), first, o.name)
         return value
@@ -193,7 +193,7 @@ def coding(codes: Codes, seen: EdgeRange | None, places: int | None) -> float:
     return sqrt(step + seen.clipped * beyond**2 / 3) / seen.rms
 
 
-def _places(op: Operator, o: Operand, codes: Codes) -> int | None:
+def _places(o: Operand, codes: Codes) -> int | None:
     """How many values share a scale of codes."""
     if codes.scale == "block":
         return codes.size

@@ -58,7 +58,7 @@ def _for_sizes(op: Operator, node: Node, operand: int, offset: int, shapes: list
     size = DTYPES[op.results[0].type.dtype].bytes
     name, shape = op.operands[operand].name, shapes[operand]
     elements = 0
-    for axes, read in _pieces(op, op.results[0].name, whole):
+    for axes, read in _pieces(op, op.results[0].name):
         if not isinstance(read, Read) or any(o.name == read.tensor and o.type.dtype != op.results[0].type.dtype for o in op.operands):
             return f"'@{op.name}' does more than to join its operands"
         if read.tensor != name:
@@ -79,7 +79,7 @@ def _for_sizes(op: Operator, node: Node, operand: int, offset: int, shapes: list
     return None if elements == total else f"'@{op.name}' does not take all of it once"
 
 
-def _pieces(op: Operator, result: str, whole: tuple[int, ...]) -> Iterator[tuple[tuple[Axis | Position, ...], Expr]]:
+def _pieces(op: Operator, result: str) -> Iterator[tuple[tuple[Axis | Position, ...], Expr]]:
     """The definitions of the result, or of the local that it is a copy of."""
     assert op.compute is not None
     body = [d for d in op.compute.body if isinstance(d, Define)]

@@ -80,7 +80,7 @@ def window_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, cho
     channels = [k for k in whole if sizes[k] != 1]
     if not shared and not any(_gathers(u, names[k]) or _turns(u, names, k, across) for u in uses for k in channels):
         return None
-    coded = _of_bytes(op, local, piece, chosen or {})
+    coded = _of_bytes(op, local, piece)
     downs = [k for k in shared if k != across]
     # Where channels run across, pictures have two axes more: rows of a thread share what they read in its registers, neighbours in a row through the cache.
     lying = len(downs) > 1 and across not in shared
@@ -109,11 +109,11 @@ def window_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, cho
         return Window(across, many, down if rows > 1 else -1, rows, whole)
     if beside >= 0:
         return Window(across, many, down, rows, whole, THREADS, FIT if many <= LYING else FIT_PAIRS, beside, 2)
-    kept = _kept(uses, names, {names[k]: sizes[k] or 1 for k in whole}, names[across], many, names[down])
+    kept = _kept(uses, {names[k]: sizes[k] or 1 for k in whole}, names[across], many, names[down])
     return Window(across, many, down, rows, whole, THREADS, FIT if kept <= KEPT else 0)
 
 
-def _of_bytes(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int]) -> bool:
+def _of_bytes(op: TypedOperator, local: Callable[[str], bool], piece: Piece) -> bool:
     """Whether there are sums of products of bytes, four of which are one operation where neighbours are put together."""
     values, seen = [piece.value], set[str]()
     while values:
@@ -159,7 +159,7 @@ def _distances(uses: list[Use], name: str) -> int:
     return max(map(len, found.values()), default=0)
 
 
-def _kept(uses: list[Use], names: list[str], whole: Mapping[str, int], across: str, many: int, down: str) -> int:
+def _kept(uses: list[Use], whole: Mapping[str, int], across: str, many: int, down: str) -> int:
     """About how many values a thread has to keep from row to row."""
     total = 0
     for tensor in {u.tensor for u in uses}:

@@ -32,7 +32,7 @@ def lower_bound(buffers: Sequence[Lifetime], align: int, peak: int | None = None
     found = sum(rounded(buffers[n].size, align) for n in members)
     if not buffers or not buffers[0].start or len(buffers[0].start) == 1 or found == peak:
         return Bound(found, True)
-    members = _extended(buffers, members, align)
+    members = _extended(buffers, members)
     found = sum(rounded(buffers[n].size, align) for n in members)
     if found == peak:
         return Bound(found, True)
@@ -41,7 +41,7 @@ def lower_bound(buffers: Sequence[Lifetime], align: int, peak: int | None = None
     return Bound(heaviest([rounded(b.size, align) for b in buffers], [[b.before(c) for c in buffers] for b in buffers]), True)
 
 
-def _extended(buffers: Sequence[Lifetime], members: list[int], align: int) -> list[int]:
+def _extended(buffers: Sequence[Lifetime], members: list[int]) -> list[int]:
     """The set with whatever else is live together with all of it, heavy ones first."""
     out, inside, set_ = list(members), set(members), _Set(len(buffers[0].start))
     for n in members:
