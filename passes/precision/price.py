@@ -1,18 +1,20 @@
 """What a flat pipeline costs on an architecture: bytes, operations and launches of the kernels that `simplify` and `fuse` make of it, and the time by a model.
 
 The time of a kernel is a launch and, of its bytes over the rate of memory and its operations over the rate of arithmetic, the longer and half of the shorter.
-Rates are those of `ir/gpus.py` as far as kernels reach them; contractions that tensor cores compute (the scheduler says which) have the rate of their dtype.
+Which kernel computes what the scheduler says, and each kind reaches another share of the rates of `ir/gpus.py` (`machine.py`); products that stream take rounds
+of tiles, beside which everything else runs.
 What is small enough stays in the cache from one kernel to the next. What depends on parameters alone costs nothing: it is computed once, when they are bound.
 Sizes that are known at the call alone are taken for large ones, since what is lowered is meant for large arrays.
 """
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
+from math import ceil
 
 from pipelink_ir.ir.diagnostics import Report
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.gpus import facts_of
 from pipelink_ir.ir.nodes import Edge, IntLit, Module, Node, Operator, Pipeline, TensorType
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Tensor
@@ -21,59 +23,17 @@ from pipelink_ir.passes.aliasing.once import once_nodes
 from pipelink_ir.passes.aliasing.order import origins
 from pipelink_ir.passes.fuse import Fusion
 from pipelink_ir.passes.fuse import Options as FuseOptions
-from pipelink_ir.passes.fusion.cost import CPU, GPU, Sizes, amount, microseconds, value_of
+from pipelink_ir.passes.fusion.cost import Sizes, amount, microseconds, value_of
+from pipelink_ir.passes.precision.machine import BEGINNING, Machine, kernels_for, machine_of
 from pipelink_ir.passes.precision.work import Kernel, work_of
 from pipelink_ir.passes.simplify import Options as SimplifyOptions
 from pipelink_ir.passes.simplify import simplify
 from pipelink_ir.passes.simplify.operators import simplify_operator
 
-REACHED = 0.88
-"""Of the rate of its memory a GPU reaches so much (H200: 4,276 of 4,800 GB/s, measured)."""
-COMPUTED = 0.45
-"""Of its rate for f32, where an addition counts one (`fusion/cost.py`)."""
-MULTIPLIED = 0.7
-"""Of the rate of its tensor cores (H200, measured: .75 of f16 where a product is large)."""
-MULTIPLIED_CODES = 0.45
-"""The same for bytes by kernels for smaller products, which are over sooner and wait for memory; those that stream reach as much (H200, measured: .79)."""
-SAME_LINE = 3
-"""So many times what is read must fit into the cache to be there when the next kernel reads it."""
 LARGE = 1 << 24
 """Elements of the largest edge from which on sizes that are not known are large enough."""
 GUESSES = (256, 1024, 4096, 16384)
 """What they are taken for: the first that makes an edge large, or the last."""
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A device, as the model sees it."""
-
-    bandwidth: float
-    arithmetic: float
-    launch: float
-    cache: float
-    near: float
-    cores: Mapping[str, float]
-    """Multiplications with additions in a second, by dtype."""
-
-
-def machine_of(arch: Arch) -> Machine:
-    """The device of an architecture."""
-    facts = facts_of(arch)
-    if facts is None:
-        return Machine(CPU.bandwidth, CPU.arithmetic, CPU.launch, CPU.cache, CPU.near, {})
-    # f8 is multiplied as f16 by kernels of sm_90a, whose own instruction adds up with too few bits.
-    cores = {d: _reached(d) * (facts.tensor["f16"] if d.startswith("f8") and facts.sm == 90 else rate) / 2 for d, rate in facts.tensor.items()}
-    bandwidth = REACHED * facts.bandwidth
-    return Machine(bandwidth, COMPUTED * facts.f32, GPU.launch, facts.l2 / SAME_LINE, bandwidth * GPU.near / GPU.bandwidth, cores)
-
-
-def _reached(dtype: str) -> float:
-    return MULTIPLIED_CODES if dtype in ("i8", "u8") else MULTIPLIED
-
-
-def kernels_for(arch: Arch) -> Arch:
-    """The architecture whose kernels run on a device: those for its own instructions, where there are some."""
-    return Arch("cuda", 90, "a") if arch.kind == "cuda" and arch.sm == 90 else arch
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +45,17 @@ class Price:
     operations: float = 0.0
     launches: int = 0
     inserted: float = 0.0
+    kernels: tuple[tuple[float, float, float], ...] = ()
+    """Seconds, bytes and operations of each kernel."""
 
     def plus(self, other: Price) -> Price:
         """Both together."""
         return Price(self.seconds + other.seconds, self.bytes + other.bytes, self.operations + other.operations, self.launches + other.launches,
-                     self.inserted + other.inserted)
+                     self.inserted + other.inserted, self.kernels + other.kernels)
+
+    def without(self, other: Price) -> list[float]:
+        """Seconds of the kernels that the other one does not have."""
+        return [k[0] for k in (Counter(self.kernels) - Counter(other.kernels)).elements()]
 
     def instead_of(self, base: Price) -> str:
         """The sums of a change, `41.2 us instead of 38 us, 12.6 MB instead of 10.1 MB, of which 3.1 MB quantise and bring back`."""
@@ -189,12 +155,12 @@ def _node(n: Node, op: Operator, args: list[TensorType], near: list[bool], sizes
     work = work_of(op, arch)
     if work is None or len(args) != len(op.operands):
         total = float(sum(map(sizes.bytes, (*args, *n.types))))
-        return Price(machine.launch + total / machine.bandwidth, total, 0.0, 1)
+        return _one(machine.launch + total / machine.bandwidth, total, 0.0, 1)
     env = sizes.bind(n, op, tuple(args))
     size = {o.name: float(sizes.bytes(t)) for o, t in (*zip(op.operands, args, strict=True), *zip(op.results, n.types, strict=True))}
     close = {o.name for o, a in zip(op.operands, near, strict=True) if a and size[o.name] <= machine.cache}
     out = Price()
-    for k in work.kernels:
+    for k in work.called(env):
         out = out.plus(_kernel(k, work.op.tensors, size, close, env, machine))
         close |= {w for w in k.writes if size[w] <= machine.cache}
     return out
@@ -209,12 +175,32 @@ def _kernel(k: Kernel, tensors: Mapping[str, Tensor], size: dict[str, float], cl
     plain = sum(amount(a, env) for a in k.plain)
     products = [(d, amount(a, env)) for d, a in k.cores]
     memory = (moved - near) / machine.bandwidth + near / machine.near
-    # Without a rate for a dtype the scheduler would not have taken tensor cores.
-    cores = sum(m / machine.cores[d] * (_reached(d) / MULTIPLIED if k.streams else 1) for d, m in products)
     beside = plain / machine.arithmetic
-    arithmetic = max(beside, cores) + min(beside, cores) / 4 if k.streams else beside + cores
-    seconds = machine.launch + max(memory, arithmetic) + min(memory, arithmetic) / 2
-    return Price(seconds, moved, plain + 2 * sum(m for _, m in products), 1)
+    if k.tiles is not None:
+        seconds = machine.launch + max(beside, _streamed(k, products, env, machine)) + 0.75 * memory
+    else:
+        # Without a rate for a dtype the scheduler would not have taken tensor cores.
+        arithmetic = beside + sum(m / machine.cores(d, k.kind, k.flows) for d, m in products)
+        if k.flows:
+            cores = arithmetic - beside
+            arithmetic = max(beside, cores) + min(beside, cores) / 4
+        seconds = machine.launch + max(memory, arithmetic) + min(memory, arithmetic) / 2
+    for name, times in k.copied.items():
+        seconds += machine.launch + size[name] * (1 + times) / machine.bandwidth
+        moved += size[name] * (1 + times)
+    return _one(seconds, moved, plain + 2 * sum(m for _, m in products), 1 + len(k.copied))
+
+
+def _one(seconds: float, moved: float, operations: float, launches: int) -> Price:
+    return Price(seconds, moved, operations, launches, kernels=((seconds, moved, operations),))
+
+
+def _streamed(k: Kernel, products: list[tuple[str, float]], env: Mapping[str, int], machine: Machine) -> float:
+    """Seconds of products that stream, in rounds of a tile for each processor."""
+    assert k.tiles is not None
+    dtype = products[0][0]
+    rounds = ceil(k.tiles.count(env) / machine.processors) + (BEGINNING if dtype in DTYPES and DTYPES[dtype].bytes == 1 else 0.0)
+    return rounds * machine.processors * k.tiles.work(env) / machine.cores(dtype, k.kind)
 
 
 def _elements(t: Tensor, env: Mapping[str, int]) -> float:

@@ -5,26 +5,31 @@ is computed with, and a number a code. What tensor cores multiply and add is cou
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import ceil, prod
 
 from pipelink_ir.ir.dtypes import DTYPES, F32, DType
 from pipelink_ir.ir.nodes import Apply, Cast, Expr, FloatLit, IntLit, Name, Operator, Range, Read, Reduce
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import children, names_in, reads_in
+from pipelink_ir.passes.fusion.cost import amount, value_of
 from pipelink_ir.passes.fusion.facts import Amount
 from pipelink_ir.passes.infer.operator import KEPT, typed_operator
-from pipelink_ir.passes.scheduling.attention import Choosing
+from pipelink_ir.passes.scheduling.attention import Attention, Choosing
 from pipelink_ir.passes.scheduling.costs import Plan, cost_of
-from pipelink_ir.passes.scheduling.counts import count, ranges_of, terms, unrolled
+from pipelink_ir.passes.scheduling.counts import count, known, ranges_of, terms, unrolled
 from pipelink_ir.passes.scheduling.derivation import derivation
 from pipelink_ir.passes.scheduling.few import Few
 from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
 from pipelink_ir.passes.scheduling.kernels import KernelPlan, launches_of
 from pipelink_ir.passes.scheduling.place import plan as cpu_plan
-from pipelink_ir.passes.scheduling.streams import Streamed, Turning
-from pipelink_ir.passes.scheduling.tensor_cores import BYTES, plain_read
+from pipelink_ir.passes.scheduling.products import Product
+from pipelink_ir.passes.scheduling.rows import Span
+from pipelink_ir.passes.scheduling.streams import COLUMNS, ENOUGH, ROWS, Streamed, Turning
+from pipelink_ir.passes.scheduling.strips import Strips
+from pipelink_ir.passes.scheduling.tensor_cores import BYTES, TensorCores, plain_read
 
 READ = {"i8": 1.0, "u8": 1.0, "f16": 0.5, "bf16": 0.5, "f8e4m3": 2.0, "f8e5m2": 2.0}
 """What an element costs that has to be made wider before it is computed with."""
@@ -38,17 +43,27 @@ BY_NUMBER = 2.0
 """A quotient by a number that is known, correctly rounded: a product and its correction."""
 TILED = 64
 """A kernel with tiles makes an element of a factor once for so many of the other one."""
-TAKEN = 25.0
-"""A byte of codes that a kernel for few rows makes numbers of (H200, measured: 4096 x 11008, i8 and i4)."""
+TAKEN = 18.0
+"""What an element of the factor costs that a kernel for few rows reads once, as it is (what f16 takes there lies between this kernel and that of cuBLAS) …"""
+CONVERTED = {4: 17.0, 8: 24.0}
+"""… as codes of which it makes numbers, by their bits …"""
+ROW = 0.2
+"""… and more for each row (4096 x 11008; f16 between what this kernel takes and what cuBLAS does)."""
 FEW = 16
 """So many rows a kernel for few has at most."""
+LINE, GATHERED_LINE = 220.0, 90.0
+"""What a line of a row costs in strips, and an element of one that is put together of single elements."""
+ELEMENT = 40.0
+"""What an element of a factor costs that a kernel with tiles for tensor cores does not copy by 16 bytes …"""
+SPLIT = 15.0
+"""… and what it costs to find the place of one whose line or term has a further index."""
 PRODUCT = 16
 """A sum of products of fewer terms is left to plain arithmetic by all kernels."""
 ON_CORES = frozenset(("few", "mma", "wgmma", "strips", "attention"))
 """Kinds of kernels that multiply on tensor cores."""
-BESIDE = {"mma": 3.0, "wgmma": 3.0}
+BESIDE = {"mma": 3.0, "wgmma": 2.6, "strips": 0.5, "attention": 2.0}
 """Kinds of kernels in which everything beside the products takes so many times as long: few warps have all registers (H200, measured)."""
-CODE_TAP = 1.0
+CODE_TAP = 0.5
 """A product of two codes with its addition in a window: four of them are one instruction."""
 APART = {1: 150.0, 2: 60.0}
 """What a load costs more, by bytes of the element, in a loop whose threads read places apart from each other (H200, measured: a convolution to one channel)."""
@@ -58,17 +73,52 @@ LOOPS = frozenset(("grid", "window"))
 """Kinds of kernels in which a thread loops by itself."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The tiles of a product that streams: axes of its rows, columns and batch, and its terms."""
+
+    rows: tuple[Range, ...]
+    columns: tuple[Range, ...]
+    batch: tuple[Range, ...]
+    terms: tuple[Range, ...]
+
+    def count(self, env: Mapping[str, int]) -> int:
+        """How many there are."""
+        rows, columns, batch = (amount(Amount(r, 1.0), env) for r in (self.rows, self.columns, self.batch))
+        return ceil(rows / ROWS) * ceil(columns / COLUMNS) * int(batch)
+
+    def work(self, env: Mapping[str, int]) -> float:
+        """Multiplications of one."""
+        return ROWS * COLUMNS * amount(Amount(self.terms, 1.0), env)
+
+
 @dataclass(slots=True)
 class Kernel:
     """One launch. `reads` are the operands and locals in memory that it reads, `writes` what it stores."""
 
+    kind: str = ""
+    """What the scheduler calls it; "" on the processor."""
     plain: list[Amount] = field(default_factory=list)
     cores: list[tuple[str, Amount]] = field(default_factory=list)
     """Multiplications with their additions, by dtype of the factors."""
     reads: set[str] = field(default_factory=set)
     writes: set[str] = field(default_factory=set)
-    streams: bool = False
-    """Whether factors stream (wgmma): products are large, and what follows them runs beside the next ones."""
+    tiles: Tiles | None = None
+    """Those of factors that stream (wgmma): what follows the sums runs beside the next ones."""
+    flows: bool = False
+    """Whether the copy engine feeds it (attention)."""
+    copied: dict[str, float] = field(default_factory=dict)
+    """Factors that are copied before, turned over or put in order: bytes written for each that is read."""
+    jobs: frozenset[tuple[str, int]] = frozenset()
+    """What it computes: of several that compute the same, a call runs the first that fits."""
+    span: Span | None = None
+
+    def fits(self, env: Mapping[str, int]) -> bool:
+        """Whether it is the one for these sizes."""
+        if self.tiles is not None and self.tiles.count(env) < ENOUGH:
+            return False
+        n = 0 if self.span is None else value_of(self.span.length, env)
+        return self.span is None or (n > self.span.above and (self.span.most is None or n <= self.span.most))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +127,17 @@ class Work:
 
     op: TypedOperator
     kernels: tuple[Kernel, ...]
+
+    def called(self, env: Mapping[str, int]) -> list[Kernel]:
+        """The kernels that a call of some sizes runs."""
+        chosen, done = set[int](), set[tuple[str, int]]()
+        # Where none fits, the first is taken.
+        for fitting in (True, False):
+            for n, k in enumerate(self.kernels):
+                if not (k.jobs and k.jobs <= done) and (not fitting or k.fits(env)):
+                    chosen.add(n)
+                    done |= k.jobs
+        return [self.kernels[n] for n in sorted(chosen)]
 
 
 _KNOWN: dict[tuple[int, str], tuple[Operator, Work | None]] = {}
@@ -99,27 +160,41 @@ def _work(op: TypedOperator, arch: Arch) -> Work:
         return Work(op, tuple(_one(op, plan, s.tensors) for s in plan.steps))
     op, stored = derivation(op, "cuda")
     plan = gpu_plan(op, stored)
-    done: set[tuple[tuple[str, int], ...]] = set()
-    return Work(op, tuple(k for launch in launches_of(op, plan, arch) for k in _launch(op, plan, launch, done)))
+    return Work(op, tuple(k for launch in launches_of(op, plan, arch) for k in _launch(op, plan, launch)))
 
 
-def _launch(op: TypedOperator, plan: Plan, launch: tuple[KernelPlan, ...], done: set[tuple[tuple[str, int], ...]]) -> Iterator[Kernel]:
-    """The kernel of a launch, if it is not another way to compute what is `done`: of several for different sizes or memory a call runs one."""
+def _launch(op: TypedOperator, plan: Plan, launch: tuple[KernelPlan, ...]) -> Iterator[Kernel]:
+    """The kernel of a launch. Those that only prepare another are part of that."""
     out = Kernel()
     for k in launch:
-        jobs = tuple((t.name, id(p)) for t, p in k.jobs)
-        if isinstance(k.way, Turning | Choosing) or jobs in done:
+        if isinstance(k.way, Turning | Choosing) or k.kind == "begin":
             continue
-        done |= {jobs} if jobs else set()
         names = k.way.tensors if isinstance(k.way, Group) else tuple(t.name for t, _ in k.jobs)
         one = _one(op, plan, names, k)
-        out.plain += [Amount(a.ranges, a.each * BESIDE.get(k.kind, 1.0)) for a in one.plain]
+        out.plain += [Amount(a.ranges, a.each * BESIDE.get(k.kind, 1.0)) for a in one.plain] + _lines(k)
         out.cores += one.cores
-        out.streams |= isinstance(k.way, Streamed)
         out.reads |= one.reads
         out.writes |= one.writes
+        out.kind, out.span = k.kind, k.span
+        out.jobs |= {(t.name, id(p)) for t, p in k.jobs}
+        if isinstance(k.way, Streamed):
+            p, axes = k.way.otherwise.product, k.jobs[0][1].axes
+            rows, columns, batch = (tuple(axes[n] for n in some) for some in (p.rows, p.columns, p.batch))
+            out.tiles = Tiles(rows, columns, batch, tuple(ranges_of(p.reduce)))
+            out.copied |= {m.tensor: d.bytes / op.tensors[m.tensor].dtype.bytes
+                           for m, d in zip((k.way.left, k.way.right), k.way.dtypes, strict=True) if m.moved}
+        out.flows |= isinstance(k.way, Attention) and k.way.flowing
     if out.writes:
         yield out
+
+
+def _lines(k: KernelPlan) -> list[Amount]:
+    """What strips do for each line of a row."""
+    if not isinstance(k.way, Strips):
+        return []
+    p, axes = k.way.product, k.jobs[0][1].axes
+    each = GATHERED_LINE * prod(count(r) or 1 for r in ranges_of(p.reduce)) if k.way.gathered else LINE * k.way.lines
+    return [Amount(tuple(axes[n] for n in p.rows), each)]
 
 
 def _factors(op: TypedOperator, k: KernelPlan) -> str:
@@ -131,13 +206,34 @@ def _factors(op: TypedOperator, k: KernelPlan) -> str:
 def _taken(op: TypedOperator, way: Few) -> float:
     """What a kernel for few rows makes of each element of the factor that it reads once."""
     stored = op.tensors[way.stream].dtype
-    return TAKEN / way.shared if stored.bytes == 1 and stored is not way.right else 0.0
+    return TAKEN if stored.bytes > 1 or stored is way.right else CONVERTED[4 if way.shared > 1 else 8]
+
+
+def _staged(op: TypedOperator, plan: Plan, way: TensorCores, factor: Expr) -> float:
+    """What finding an element of a factor costs a kernel with tiles, for each multiplication."""
+    p = way.product
+    left = factor is p.left
+    other = way.columns if left else way.rows
+    further = max(0, len(ranges_of(p.reduce)) - 1) + max(0, len(p.rows if left else p.columns) - 1)
+    return (SPLIT * further + (0.0 if _by_lines(op, plan, p, factor, way.left if left else way.right) else ELEMENT)) / other
+
+
+def _by_lines(op: TypedOperator, plan: Plan, p: Product, factor: Expr, dtype: DType) -> bool:
+    """Whether a factor is copied by 16 bytes (where its memory is fit for that)."""
+    read = plain_read(factor)
+    if read is None or p.reduce.where is not None or plan.local(read.tensor) or any(w not in ("", "inside") for w in read.access):
+        return False
+    t, last = op.tensors[read.tensor], read.indices[-1]
+    low, high = (known(b) for b in t.shape[-1])
+    if t.dtype is not dtype or not isinstance(last, Name) or any(last.name in names_in(i) for i in read.indices[:-1]):
+        return False
+    return low is None or high is None or (high - low) * dtype.bytes % 16 == 0
 
 
 def _one(op: TypedOperator, plan: Plan, names: tuple[str, ...], k: KernelPlan | None = None) -> Kernel:
     """What a kernel does that stores some tensors: these, and what is evaluated for them."""
     out = Kernel()
-    walker = _Walker(op, out, k)
+    walker = _Walker(op, plan, out, k)
     pieces = [p for _, p in k.jobs] if k is not None and k.jobs else None
     todo, seen = list(names), set(names)
     for name in names:
@@ -146,7 +242,8 @@ def _one(op: TypedOperator, plan: Plan, names: tuple[str, ...], k: KernelPlan | 
         t = op.tensors[todo.pop()]
         own = [p for p in t.pieces if pieces is None or t.name not in names or p in pieces]
         for p in own:
-            walker.piece(t, p, t.name in names)
+            if walker.stream is None or not any(r.tensor == walker.stream for r in reads_in(p.value)) or t.name in names:
+                walker.piece(t, p, t.name in names)
             for r in reads_in(p.value):
                 if r.tensor in seen:
                     continue
@@ -161,11 +258,14 @@ def _one(op: TypedOperator, plan: Plan, names: tuple[str, ...], k: KernelPlan | 
 class _Walker:
     """Adds the work of definitions to a kernel; `k` says of which kind it is."""
 
-    def __init__(self, op: TypedOperator, out: Kernel, k: KernelPlan | None) -> None:
-        self.op, self.out = op, out
+    def __init__(self, op: TypedOperator, plan: Plan, out: Kernel, k: KernelPlan | None) -> None:
+        self.op, self.plan, self.out = op, plan, out
         self.factors = _factors(op, k) if k is not None and k.kind in ON_CORES else None
         self.tiled = (getattr(k.way, "rows", None) or FEW) if k is not None and k.kind == "few" else TILED
         self.taken = _taken(op, k.way) if k is not None and isinstance(k.way, Few) else None
+        self.stream = k.way.stream if k is not None and isinstance(k.way, Few) else None
+        """What few rows read once: what is made of it on the way is part of `taken`."""
+        self.way = k.way if k is not None and isinstance(k.way, TensorCores) else None
         self.loops = k is not None and k.kind in LOOPS
         self.across = ""
         """The index by which neighbouring threads differ."""
@@ -212,8 +312,12 @@ class _Walker:
             assert isinstance(x.body, Apply)
             self.out.cores.append((self.factors, Amount(around, 1.0)))
             if self.taken is not None:
-                work[around] = work.get(around, 0.0) + share * self.taken / self.tiled
+                work[around] = work.get(around, 0.0) + share * (self.taken / self.tiled + ROW)
                 return
+            if self.way is not None:
+                # Undone by what everything beside the products is multiplied with.
+                more = sum(_staged(self.op, self.plan, self.way, f) for f in (self.way.product.left, self.way.product.right)) / BESIDE["mma"]
+                work[around] = work.get(around, 0.0) + share * more if more else work.get(around, 0.0)
             for f in x.body.args:
                 if plain_read(f) is None:
                     self._walk(f, around, share / self.tiled, work)

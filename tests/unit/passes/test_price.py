@@ -17,7 +17,8 @@ from pipelink_ir.passes.fusion.cost import CPU, GPU
 from pipelink_ir.passes.manager import parse_passes, run_passes
 from pipelink_ir.passes.precision import profit
 from pipelink_ir.passes.precision.cut import Web
-from pipelink_ir.passes.precision.price import COMPUTED, MULTIPLIED, MULTIPLIED_CODES, REACHED, Price, machine_of, price, size_text
+from pipelink_ir.passes.precision.machine import COMPUTED, MULTIPLIED, MULTIPLIED_CODES, REACHED, STREAMED, machine_of
+from pipelink_ir.passes.precision.price import Price, Pricer, price, size_text
 from pipelink_ir.passes.precision.profit import profitable
 
 N = 1 << 24
@@ -63,15 +64,40 @@ def test_quotients_functions_and_casts_cost_more() -> None:
 
 @pytest.mark.parametrize(("dtype", "out", "arch", "rate"), [
     ("f16", "f16", T4, GPUS[75].tensor["f16"]), ("i8", "i32", T4, GPUS[75].tensor["i8"]), ("bf16", "bf16", A100, GPUS[80].tensor["bf16"]),
-    ("i8", "i32", H200, GPUS[90].tensor["i8"]), ("f8e4m3", "f32", H200, GPUS[90].tensor["f16"]), ("f8e4m3", "f32", Arch("cuda", 89), GPUS[89].tensor["f8e4m3"])])
+    ("f8e4m3", "f32", Arch("cuda", 89), GPUS[89].tensor["f8e4m3"])])
 def test_products_have_the_rate_of_tensor_cores(dtype: str, out: str, arch: Arch, rate: float) -> None:
     found, sizes = price(flat(product(dtype, out)), arch), {"f16": 2, "bf16": 2, "i8": 1, "f8e4m3": 1, "f32": 4, "i32": 4}
     moved = 4096 * 4096 * (2 * sizes[dtype] + sizes[out])
     assert found.bytes == moved
-    arithmetic = 2 * 4096 ** 3 / ((MULTIPLIED_CODES if dtype == "i8" and arch is not H200 else MULTIPLIED) * rate)
+    arithmetic = 2 * 4096 ** 3 / ((MULTIPLIED_CODES if dtype == "i8" else MULTIPLIED) * rate)
     # What is beside the products is small: factors are read once for many of the other, sums are stored once.
     memory = moved / machine_of(arch).bandwidth
     assert found.seconds == pytest.approx(GPU.launch + max(arithmetic, memory) + min(arithmetic, memory) / 2, rel=0.15)
+
+
+@pytest.mark.parametrize(("dtype", "out", "rounds"), [("f16", "f16", 6), ("i8", "i32", 6 + 2)])
+def test_products_that_stream_take_rounds_of_tiles(dtype: str, out: str, rounds: int) -> None:
+    """4096 x 4096 are 32 x 22 tiles of 128 x 192, six rounds of 132 processors; those of codes begin and end slowly, as if there were two more."""
+    found, size = price(flat(product(dtype, out)), H200), {"f16": 2, "i8": 1, "i32": 4}
+    moved = 4096 * 4096 * (2 * size[dtype] + size[out])
+    assert found.bytes == moved
+    tile = 2 * 128 * 192 * 4096 * 132 / (STREAMED[size[dtype]] * GPUS[90].tensor[dtype])
+    assert found.seconds == pytest.approx(GPU.launch + rounds * tile + 0.75 * moved / machine_of(H200).bandwidth)
+
+
+def test_small_products_do_not_stream() -> None:
+    """Of 512 x 512 there are 12 tiles of 128 x 192, too few for 132 processors: the other kernel computes it, at the rate of the older instruction."""
+    found = price(flat(product("f16", "f16", 512, 4096, 512)), H200)
+    assert found.seconds > GPU.launch + 2 * 512 * 512 * 4096 / (0.31 * GPUS[90].tensor["f16"])
+
+
+def test_which_of_several_kernels_is_called_depends_on_the_sizes() -> None:
+    """Few rows are a matter of reading weights; with many, tensor cores are busy."""
+    text = product("f16", "f16", 77, 4096, 4096, "param ").replace("77x", "Mx")
+    few, many = (price(flat(product("f16", "f16", m, 4096, 4096, "param ")), H200).seconds for m in (8, 256))
+    # A size that is not known is at least 256: that is no few rows, whose kernel comes first.
+    assert price(flat(text), H200).seconds == pytest.approx(many)
+    assert few < many / 1.5
 
 
 def test_products_without_tensor_cores_have_the_plain_rate() -> None:
@@ -228,9 +254,9 @@ def stand_in(operators: dict[str, Operator]) -> tuple[Any, list[int]]:
     return lower, asked
 
 
-@pytest.mark.parametrize(("count", "kept"), [(1, 0), (2, 0), (3, 0), (4, 4), (8, 8)])
+@pytest.mark.parametrize(("count", "kept"), [(1, 0), (2, 0), (3, 0), (4, 0), (5, 5), (8, 8)])
 def test_a_chain_pays_for_its_casts_at_both_ends(count: int, kept: int) -> None:
-    """Wide each node moves 8 bytes an element, half 4, and each cast 6: 8n against 4n + 12, so four nodes pay and three do not."""
+    """Wide each node moves 8 bytes an element, half 4, and each cast 6: 8n against 4n + 12: three nodes gain nothing, four too little to be sure of."""
     module, operators = chain(count)
     lower, _ = stand_in(operators)
     names = frozenset(f"e{k}" for k in range(1, count + 1))
@@ -267,7 +293,7 @@ def test_when_no_effort_is_left_what_remains_is_kept_or_not_as_one() -> None:
     for count, kept in ((3, 0), (40, 40)):
         module, operators = chain(count)
         lower, _ = stand_in(operators)
-        search = profit._Search(module, Web.of(module.pipelines[0]), frozenset(f"e{k}" for k in range(1, count + 1)), lower, profit.Pricer(H200), frozenset(), effort=0)
+        search = profit._Search(module, Web.of(module.pipelines[0]), frozenset(f"e{k}" for k in range(1, count + 1)), lower, Pricer(H200), frozenset(), effort=0)
         assert len(search.run().kept) == kept
 
 
