@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Report, UsageError
 from pipelink_ir.ir.nodes import Alias, IntLit, Items, Module, Node, Operator, Pipeline, Section, Setting
+from pipelink_ir.ir.source import NOWHERE
 from pipelink_ir.passes.manager import register_pass
 from pipelink_ir.passes.streams.chains import fewest_chains
 from pipelink_ir.passes.streams.graph import launch_order, needs_of, plan_numbers, weights_of
@@ -64,9 +65,7 @@ class _Assignment:
         if not self.nodes or all(plan_numbers(n, "stream") for n in self.nodes):
             return self.pipeline
         self._order()
-        # `gelu.1` and `gelu.2` are one operator, specialised to two calls.
-        add_limits(self.needs, [self._limit(n) for n in self.nodes], [self._says(n, "async", "false") for n in self.nodes],
-                   [re.sub(r"(\.\d+)+$", "", n.op) for n in self.nodes])
+        add_limits(self.needs, [self._limit(n) for n in self.nodes], [self._says(n, "async", "false") for n in self.nodes], self._whose())
         streams = self._streams()
         waits = self._waits(streams)
         return self._written(streams, waits, self._events(waits))
@@ -167,6 +166,27 @@ class _Assignment:
         return Section("plan", (*ours, *kept), **({"span": n.plan.span} if n.plan is not None else {}))
 
     # -------------------------------------------------------------------------------------------------------------- contracts
+
+    def _whose(self) -> list[str]:
+        """Whose nodes are counted together: those of one name (`gelu.1` and `gelu.2` are one operator, specialised to two calls), and those whose limit stands
+        at one place of the text, as what policies and fusion have made of an operator."""
+        names = [re.sub(r"(\.\d+)+$", "", n.op) for n in self.nodes]
+        first: dict[object, str] = {}
+        same: dict[str, str] = {}
+
+        def root(name: str) -> str:
+            while name in same:
+                name = same[name]
+            return name
+        for n, name in zip(self.nodes, names, strict=True):
+            op = self.operators.get(n.op)
+            found = contracts.setting(op, "execution", "max_streams") if op is not None else None
+            if found is None or found.setting.span == NOWHERE:
+                continue
+            other, mine = root(first.setdefault((found.setting.span.source.path, found.setting.span.start), name)), root(name)
+            if other != mine:
+                same[mine] = other
+        return [root(name) for name in names]
 
     def _limit(self, n: Node) -> int | None:
         op = self.operators.get(n.op)
