@@ -20,6 +20,7 @@ from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import reads_in
 from pipelink_ir.passes.scheduling.attention import Attention, Choosing, attention_of, versions
 from pipelink_ir.passes.scheduling.blocks import THREADS, TILES, nearest, setting_of, sizes_of, threads_of, tile_of
+from pipelink_ir.passes.scheduling.columns import Columns, columns_of, known_parts
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.counts import known
 from pipelink_ir.passes.scheduling.few import MOST as MOST_ROWS
@@ -48,7 +49,8 @@ MOST = 64
 """Kernels that one launch computes."""
 
 Job = tuple[Tensor, Piece]
-Way = Tiled | Attention | Choosing | Few | Strips | Streamed | Turning | TensorCores | Product | Turn | Window | Shape | ShortRows | LongRows | Group
+Way = Tiled | Attention | Choosing | Few | Strips | Streamed | Turning | TensorCores | Product | Columns | Turn | \
+    Window | Shape | ShortRows | LongRows | Group
 """What was decided of a kernel; a `Group` is a recurrence, which runs in order."""
 
 
@@ -105,6 +107,10 @@ def _product(s: Site) -> Way | None:
     return found if found is None or tile is None else replace(found, cut=nearest(*tile[:2]))
 
 
+def _columns(s: Site) -> Way | None:
+    return columns_of(s.op, s.local, s.piece, s.chosen)
+
+
 def _turn(s: Site) -> Way | None:
     return turn_of(s.op, s.local, s.piece, s.chosen)
 
@@ -129,6 +135,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("wgmma", _stream),
     Kind("mma", _mma),
     Kind("product", _product),
+    Kind("columns", _columns),
     Kind("turn", _turn),
     Kind("window", _window),
     Kind("block", _block, joint=True),
@@ -300,6 +307,10 @@ def _with_other(op: TypedOperator, plan: Plan, k: KernelPlan) -> list[KernelPlan
             return [other for job in k.jobs for other in _with_other(op, plan, replace(k, name=job[0].name, jobs=(job,)))]
         short = short_rows(op, plan.local, k.jobs, k.way.axes, k.chosen)
         return _by_length(k, short, long, short is not None and alone(op, plan.local, k.jobs, short))
+    if isinstance(k.way, Columns):
+        n = known_parts(k.way, k.jobs[0][1])
+        cut = [replace(k, name=f"{k.name}.parts", kind="parts"), replace(k, name=f"{k.name}.join", kind="join")]
+        return [k] if n == 1 else cut if n is not None else [k, *cut]
     if isinstance(k.way, Attention) and (k.way.open or k.way.flows):
         some = [KernelPlan(f"{k.name}.chosen", "chosen", Choosing(k.way), k.jobs, k.chosen)] if k.way.masked else []
         some += [KernelPlan(_version(k, way), k.kind, way, k.jobs, k.chosen) for way in versions(k.way)]

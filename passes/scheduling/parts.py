@@ -19,6 +19,7 @@ from pipelink_ir.ir.nodes import Apply, Cast, Const, Expr, FloatLit, IntLit, Nam
 from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import rebuild
 from pipelink_ir.passes.scheduling.attention import heads
+from pipelink_ir.passes.scheduling.columns import columns_of
 from pipelink_ir.passes.scheduling.counts import count, known, names, ranges_of, terms
 from pipelink_ir.passes.scheduling.long_rows import long_rows
 from pipelink_ir.passes.scheduling.risks import risky
@@ -31,7 +32,7 @@ WORK = 4096
 PARTS, LEAST = 1024, 2048
 """How many parts there are at most, and how many places of the last range that is cut a part has at least."""
 COLUMNS = 262144
-"""Reductions along a slow axis are cut until about so many threads have something to do …"""
+"""Reductions along a slow axis, but for those that blocks share out (`columns.py`), are cut until about so many threads have something to do …"""
 COLUMN_PARTS, COLUMN_LEAST = 256, 32
 """… into at most so many parts, of at least so many terms."""
 SHORT = 16
@@ -127,6 +128,8 @@ class _Deriver:
             # An edge inside a fused operator is rounded to its dtype by a written cast.
             x = x.arg
         if not isinstance(x, Reduce) or REDUCTIONS[x.kind].ranked or not long(x):
+            return None
+        if columns_of(replace(self.op, tensors=self.tensors), self._inside, p) is not None:
             return None
         n = terms(x)
         if (n is not None and n <= WORK) or not all(sized(b, self.op) for r in ranges_of(x) for b in (r.lo, r.hi) if b is not None):

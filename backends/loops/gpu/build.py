@@ -18,6 +18,7 @@ from pipelink_ir.backends.loops.check import check_program
 from pipelink_ir.backends.loops.contents import blocks
 from pipelink_ir.backends.loops.gpu.attention import attention_body, plain_body
 from pipelink_ir.backends.loops.gpu.chosen_keys import chosen_body
+from pipelink_ir.backends.loops.gpu.columns import columns_body
 from pipelink_ir.backends.loops.gpu.few import few_body
 from pipelink_ir.backends.loops.gpu.flowing import flowing_body
 from pipelink_ir.backends.loops.gpu.long_rows import long_rows_body
@@ -43,6 +44,7 @@ from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Group, TypedOperator
 from pipelink_ir.ir.walk import deep
 from pipelink_ir.passes.scheduling.attention import Attention, Choosing
+from pipelink_ir.passes.scheduling.columns import Columns
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.derivation import derivation
 from pipelink_ir.passes.scheduling.few import Few
@@ -122,6 +124,11 @@ def _mma(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     return mma_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
 
 
+def _columns(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
+    assert isinstance(k.way, Columns)
+    return columns_body(op, plan, sites, k.jobs[0], k.way, k.kind)
+
+
 def _turn(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     assert isinstance(k.way, Turn)
     return turn_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
@@ -164,6 +171,7 @@ def _scan(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 BODIES: dict[str, Callable[[TypedOperator, Plan, Sites, KernelPlan], Body]] = {
     "attention": _attention, "beyond": _beyond, "chosen": _chosen,
     "few": _few, "strips": _strips, "wgmma": _wgmma, "turned": _turned, "copied": _copied, "mma": _mma, "product": _product, "turn": _turn,
+    "columns": _columns, "parts": _columns, "join": _columns,
     "window": _window, "tile": _tile, "block": _nest, "short": _short, "begin": _long, "long": _long, "grid": _grid, "scan": _scan}
 """What writes each kind of kernel; `passes/scheduling/kernels.py` says which kind that is."""
 

@@ -23,7 +23,6 @@ from pipelink_ir.backends.loops.borders import inside
 from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, i64, key_of
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.gpu.along import along
-from pipelink_ir.backends.loops.gpu.columns import columns
 from pipelink_ir.backends.loops.gpu.nests import GpuNest, Turns
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
@@ -184,7 +183,7 @@ class VectorNest(GpuNest):
     def open(self) -> Turns:
         """By wide accesses, if there is something to move by them."""
         wide = self._vectors()
-        return columns(self) or super().open() if wide is None else self._several(wide)
+        return super().open() if wide is None else self._several(wide)
 
     def _vectors(self) -> Atom | None:
         """Where accesses may be wide; None if they never are."""

@@ -102,11 +102,16 @@ def test_a_reduction_behind_a_condition_is_still_shared() -> None:
     np.testing.assert_allclose(results(text, x=x, m=m)["y"], np.where(m, x / np.exp(x.astype(np.float64)).sum(1, keepdims=True), 0), rtol=1e-5)
 
 
-def test_columns_have_a_thread_each() -> None:
-    p = built(op("%x: tensor<NxKxf32> -> %y: tensor<Kxf32>", "%y[k] = max[n < N](%x[n, k])"))
-    assert shapes(p) == ["grid", "grid"]
-    p = built(op("%x: tensor<40xKxf32> -> %y: tensor<Kxf32>", "%y[k] = max[n < 40](%x[n, k])"))
-    assert shapes(p) == ["grid"]
+@pytest.mark.parametrize(("size", "kernels"), [("NxK", ["y", "y.parts", "y.join"]), ("40x8", ["y"]), ("900000x64", ["y.parts", "y.join"])])
+def test_columns_are_shared_out_among_blocks(size: str, kernels: list[str]) -> None:
+    n, k = size.split("x")
+    p = built(op(f"%x: tensor<{size}xf32> -> %y: tensor<{k}xf32>", f"%y[k] = max[n < {n}](%x[n, k])"))
+    assert [kernel.name.partition(".")[2] for kernel in p.kernels] == kernels
+    assert set(shapes(p)) == {"block"}
+
+
+def test_few_terms_have_a_thread() -> None:
+    assert shapes(built(op("%x: tensor<20xKxf32> -> %y: tensor<Kxf32>", "%y[k] = max[n < 20](%x[n, k])"))) == ["grid"]
 
 
 def test_everything_in_one_number_takes_two_kernels() -> None:
@@ -179,7 +184,7 @@ def test_channel_statistics_of_images() -> None:
     text = op("%x: tensor<NxHxWxCxf32> -> %y: tensor<NxHxWxCxf32>",
               "%mu[c] = mean[n < N, h < H, w < W](%x[n, h, w, c]) %sd[c] = sqrt(mean[n < N, h < H, w < W]((%x[n, h, w, c] - %mu[c]) ** 2)) "
               "%y[n, h, w, c] = (%x[n, h, w, c] - %mu[c]) / %sd[c]")
-    assert set(shapes(built(text))) == {"grid"}
+    assert shapes(built(text)) == ["block"] * 6 + ["grid"]  # each of the two for all rows, for parts of them, and for what the parts give
     wide = x.astype(np.float64)
     np.testing.assert_allclose(results(text, x=x)["y"], (wide - wide.mean((0, 1, 2))) / wide.std((0, 1, 2)), rtol=1e-4, atol=1e-5)
 

@@ -1,0 +1,115 @@
+"""Reductions of columns on a GPU: those whose terms lie a row apart in memory, while the terms of neighbouring results lie side by side.
+
+    y[n, c] = mean[h < H, w < W](x[n, h, w, c])        s[j] = sum[i < M](a[i, j])
+
+A block has a few neighbouring columns; its threads share out the rows, and what they find is put together in shared memory (`backends/loops/gpu/columns.py`).
+Where results are too few to keep a device busy, blocks have parts of the rows, and other blocks put together what the parts give. That depends on sizes
+alone, so results are the same in every run.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import TypeVar
+
+from pipelink_ir.ir.functions import REDUCTIONS
+from pipelink_ir.ir.nodes import Range, Reduce
+from pipelink_ir.ir.typed import Piece, TypedOperator
+from pipelink_ir.passes.scheduling.counts import UNROLL, count, names, ranges_of, terms
+from pipelink_ir.passes.scheduling.shape import last_of, long_reductions, reads_of, sized
+from pipelink_ir.passes.scheduling.uses import Use, uses_of
+
+KINDS = ("sum", "mean", "max", "min", "prod")
+BYTES = 16
+"""Bytes that one access moves."""
+LANES = 32
+"""Threads side by side at most, each with the columns of one access: what a block reads of a row."""
+BLOCKS = 528
+"""Blocks that all columns of all parts should have, four for each multiprocessor of a large device."""
+MOST = 512
+"""Parts of a column at most: what they give has to be put together."""
+LEAST = 512
+"""Accesses that a part has at least: two for each thread."""
+STREAMS = 3
+"""Tensors of which a thread has several rows at once."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A reduction, the axis of the result that each name around it is, the `axis` along which neighbours lie side by side, and how many of them one access
+    moves."""
+
+    reduce: Reduce
+    plain: tuple[tuple[str, int], ...]
+    axis: int
+    size: int
+    cut: bool
+    """Whether how many rows there are follows from sizes, so that they can be cut into parts."""
+
+
+def columns_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None) -> Columns | None:
+    """How a piece is a reduction of columns; None if it is none."""
+    if not op.reduces or chosen or not piece.axes or piece.holes:
+        return None
+    found = long_reductions(op, local, piece, None, UNROLL)
+    if len(found) != 1 or found[0].plain is None or found[0].reduce.kind not in KINDS or found[0].reduce.where is not None:
+        return None
+    x, plain = found[0].reduce, found[0].plain
+    if set(plain.values()) != set(range(len(piece.axes))) or len(plain) != len(piece.axes) or REDUCTIONS[x.kind].ranked:
+        return None
+    if any(names(b) & {*plain, *(r.index for r in ranges_of(x))} for r in ranges_of(x) for b in (r.lo, r.hi) if b is not None):
+        return None
+    reads = reads_of(op, local, x, plain)
+    # Where nothing is read that is as large as all terms of all results together, this is no column but a product of matrices.
+    whole = [u for u in reads if set(plain) <= frozenset[str]().union(*(lin.names for lin in u.at))]
+    columns = {n for u in whole for n in plain if last_of(u).only(n)}
+    if len(columns) != 1:
+        return None
+    column = columns.pop()
+    size = BYTES // min(op.tensors[u.tensor].dtype.bytes for u in reads if last_of(u).only(column))
+    n = count(piece.axes[plain[column]])
+    while size > 1 and n is not None and n % size:
+        size //= 2
+    cut = all(sized(b, op) for r in (*ranges_of(x), *piece.axes) for b in (r.lo, r.hi) if b is not None)
+    return Columns(x, tuple(plain.items()), plain[column], size, cut)
+
+
+def streams(op: TypedOperator, local: Callable[[str], bool], way: Columns) -> tuple[Use, ...]:
+    """What is read of each row, if all of it lies along the columns and nothing else of a term depends on its row: then it can be loaded before any of it is
+    used. The ranges are called #1, #2, …"""
+    x, plain = way.reduce, dict(way.plain)
+    column = next(n for n, k in way.plain if k == way.axis)
+    around = Piece(tuple(Range(n, None, x.body) for n in plain), Reduce("sum", x.ranges, None, x.body), (), x.span)
+    found = uses_of(around, op.tensors, local)
+    rows = {f"#{k + 1}" for k in range(len(ranges_of(x)))}
+    moving = tuple(u for u in found.uses if any(n.startswith("#") for lin in u.at for n in lin.names))
+    if found.loose & rows or found.joined or len(moving) > STREAMS:
+        return ()
+    plainly = all(set(u.access) <= {"inside"} and u.at[-1].only(column) and not any(lin.opaque or column in lin.names or not lin.names <= rows | set(plain)
+                                                                                    for lin in u.at[:-1]) for u in moving)
+    return moving if plainly else ()
+
+
+def parts(do: Callable[[str, T, T], T], number: Callable[[int], T], rows: T, width: T, others: T, size: int) -> T:
+    """Into how many parts the rows are cut. `others` are the results a column has. The arithmetic is the caller's: of numbers, or of what a kernel computes."""
+    vectors = do("quot", do("+", width, number(size - 1)), number(size))
+    tiles = do("quot", do("+", vectors, number(LANES - 1)), number(LANES))
+    wanted = do("quot", number(BLOCKS), do("max", do("*", others, tiles), number(1)))
+    enough = do("quot", do("*", rows, do("min", vectors, number(LANES))), number(LEAST))
+    return do("max", do("min", do("min", wanted, enough), number(MOST)), number(1))
+
+
+def known_parts(way: Columns, piece: Piece) -> int | None:
+    """How many parts there are, if that is known from the program."""
+    if not way.cut:
+        return 1
+    rows, sizes = terms(way.reduce), [count(a) for a in piece.axes]
+    width = sizes[way.axis]
+    if rows is None or width is None or None in sizes:
+        return None
+    others = prod(n for k, n in enumerate(sizes) if k != way.axis and n is not None)
+    calculate: Mapping[str, Callable[[int, int], int]] = {
+        "+": lambda a, b: a + b, "*": lambda a, b: a * b, "quot": lambda a, b: a // b, "max": max, "min": min}
+    return parts(lambda fn, a, b: calculate[fn](a, b), lambda n: n, rows, width, others, way.size)
