@@ -21,6 +21,7 @@ KINDS = {
     "copy": "bytes are copied: to another device, another layout, or so that an array is as contiguous as asked for",
     "cast": "values are converted to another dtype",
     "lowered": "an operator runs in another dtype, as its policy asks",
+    "priced": "what policies were found to cost: a pipeline with and without them, and nodes that were weighed together",
     "quantize": "values are quantised or brought back",
     "sync": "somebody waits: an event, a device, a stream",
     "fallback": "something runs elsewhere or otherwise than the program asks",
@@ -31,8 +32,10 @@ KINDS = {
 }
 """Kinds of entries, with what they say."""
 
-OF_EDGES = ("fused", "declined")
+OF_EDGES = ("fused", "declined", "priced")
 """Kinds that speak of edges, whose bytes are in their text."""
+FIRST = "priced"
+"""The kind that sums up others, and stands before them."""
 _OF_OPERATOR = {"std.copy": "copy", "std.cast": "cast", "std.quantize": "quantize", "std.dequantize": "quantize"}
 
 
@@ -65,7 +68,7 @@ def ledger(module: Module, target: str | None = None, declined: Mapping[str, str
         out += [*_placed(p.device, f"'@{p.name}'", target, archs), *_nodes(p.nodes, target, archs)]
     for o in module.operators:
         out += _nodes(o.graph.nodes, target, archs) if o.graph is not None else ()
-    return (*out, *_products(module, target, declined or {}))
+    return (*sorted(out, key=lambda e: e.kind != FIRST), *_products(module, target, declined or {}))
 
 
 def _products(module: Module, target: str | None, declined: Mapping[str, str]) -> Iterator[Entry]:
@@ -97,7 +100,16 @@ def _inserted(n: Node, reason: str) -> Iterator[Entry]:
         else:
             parts.append((_OF_OPERATOR.get(op, "other"), text))
     for kind, text in parts:
+        if kind == FIRST:
+            yield Entry(kind, *_summed(text), "", n.loc or n.op_span)
+            continue
         yield Entry(kind, f"{made} = '@{op}'", text, "" if kind in OF_EDGES else _bytes(n.types), n.loc or n.op_span)
+
+
+def _summed(text: str) -> tuple[str, str]:
+    """What a sum speaks of, and the sum."""
+    what, _, sums = text.partition(": ")
+    return what, sums
 
 
 def _bytes(types: Sequence[TensorType]) -> str:

@@ -48,7 +48,7 @@ from pipelink_ir.passes.precision.edges import Line, Operators, args_of, joined,
 from pipelink_ir.passes.precision.floats import LARGEST, lowered, with_clause
 from pipelink_ir.passes.precision.insert import put_in, results_in
 from pipelink_ir.passes.precision.own_kernels import runs_kernel, without_kernel
-from pipelink_ir.passes.precision.plans import UNCALIBRATED, Plan
+from pipelink_ir.passes.precision.plans import Plan
 from pipelink_ir.passes.precision.policy import Policy, policy_of
 from pipelink_ir.passes.precision.survey import plans_of
 
@@ -145,7 +145,8 @@ class _Lowering:
 
     def _weigh(self) -> None:
         """Keep what pays, and what has to be; say the sums."""
-        from pipelink_ir.passes.precision.profit import MARGIN, profitable
+        from pipelink_ir.passes.precision.profit import profitable
+        from pipelink_ir.passes.precision.weighed import weighed
         for p in self.module.pipelines:
             plans = self.plans[p.name]
             names = frozenset(name for name, plan in plans.items() if plan.lowers)
@@ -154,17 +155,7 @@ class _Lowering:
             ops = {n.results[0].name: n.op for n in p.nodes if isinstance(n, Node) and n.results[0].name in names}
             must = frozenset(name for name in names if plans[name].policy.force or not_admitted(self.operators.known[ops[name]], self.arch) is not None)
             alone = replace(self.module, items=tuple(i for i in self.module.items if not isinstance(i, Pipeline) or i is p))
-            found = profitable(alone, names, self.lower, self.arch, must)
-            for name in names:
-                plan, sums = plans[name], found.said.get(name, "")
-                if name in found.kept:
-                    why = " (force = true)" if plan.policy.force else f" (it has to be: '@{stem(ops[name])}' needs it on {self.arch})" if name in must else ""
-                    plans[name] = replace(plan, sums=sums + why)
-                else:
-                    asked = f"it has to take {round(100 * (1 - MARGIN))} % less time"
-                    if UNCALIBRATED in plan.ranges.values():
-                        asked += ", and its ranges are found at each call since there is no calibration: pipelinkc calibrate makes one"
-                    plans[name] = replace(plan, refused=f"declined: {plan.policy.dtype or plan.policy.weights} does not pay: {sums} ({asked})")
+            plans |= weighed(p, plans, profitable(alone, names, self.lower, self.arch, must), must, self.arch)
 
     def _check_budgets(self) -> None:
         """Whether what is kept holds the budgets."""

@@ -139,16 +139,25 @@ def node_prices(p: Pipeline, operators: Mapping[str, Operator], arch: Arch) -> I
 
 def sizes_of(p: Pipeline) -> Sizes:
     """The sizes of a pipeline, large ones for those that are not known."""
+    return _sized(p)[0]
+
+
+def guessed(p: Pipeline) -> int | None:
+    """What sizes are taken for that are not known; None if all are."""
+    return _sized(p)[1]
+
+
+def _sized(p: Pipeline) -> tuple[Sizes, int | None]:
     types = [*(o.type for o in p.inputs), *(t for n in p.nodes if isinstance(n, Node) for t in n.types)]
     unknown = {name for t in types for d in t.dims if not isinstance(d, IntLit) for name in names_in(d)}
-    sizes = Sizes(p)
+    sizes, taken = Sizes(p), None
     unknown -= sizes.env.keys()
     for guess in GUESSES if unknown else ():
-        sizes = Sizes(p)
+        sizes, taken = Sizes(p), guess
         sizes.env |= dict.fromkeys(unknown, guess)
         if max(map(sizes.elements, types), default=0) >= LARGE:
             break
-    return sizes
+    return sizes, taken
 
 
 def _node(n: Node, op: Operator, args: list[TensorType], near: list[bool], sizes: Sizes, machine: Machine, arch: Arch) -> Price:

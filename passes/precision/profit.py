@@ -36,20 +36,33 @@ WHOLE = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """What is lowered, by the first results of nodes, and of each node the sums of its change, kept or not."""
+class Region:
+    """Nodes that were weighed together, by their first results in the order of the program, and what came of it."""
 
-    kept: frozenset[str]
-    said: dict[str, str]
+    names: tuple[str, ...]
+    kept: bool
+    sums: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is lowered, by the first results of nodes, and the sums of each region. `whole`: what the whole program costs as it is and with what is kept, if it
+    was priced."""
+
+    kept: frozenset[str] = frozenset()
+    regions: tuple[Region, ...] = ()
+    whole: tuple[Price, Price] | None = None
+
+    @property
+    def said(self) -> dict[str, str]:
+        """The sums of the change of each node."""
+        return {name: r.sums for r in self.regions for name in r.names}
 
 
 def profitable(module: Module, candidates: frozenset[str], lower: Lower, arch: Arch, forced: frozenset[str] = frozenset()) -> Decision:
     """What pays among the candidates of a flat module with one pipeline. What is `forced` is kept whatever it costs."""
-    out = Decision(frozenset(), {})
-    for p in module.pipelines:
-        found = _Search(module, Web.of(p), candidates, lower, Pricer(arch), forced).run()
-        out = Decision(out.kept | found.kept, out.said | found.said)
-    return out
+    (p,) = module.pipelines
+    return _Search(module, Web.of(p), candidates, lower, Pricer(arch), forced).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +89,7 @@ class _Search:
     def run(self) -> Decision:
         self.numbers = [k for k, n in self.web.nodes.items() if n.results[0].name in self.candidates]
         kept: set[int] = set()
-        said: dict[int, str] = {}
+        regions: list[Region] = []
         left: list[int] = []
         for piece in self._pieces():
             found = self._piece(piece)
@@ -84,20 +97,31 @@ class _Search:
                 left += piece
             else:
                 kept |= {piece[k] for k in found.kept}
-                said |= {piece[k]: text for k, text in found.said.items()}
+                regions += self._regions(piece, found)
         if left:
             # As one, by what some of them gain together.
             part = self.web.cut(self.web.around(left[:WHOLE], 1))
             base, after = self._price(part, self.forced), self._price(part, frozenset(map(self._name, left[:WHOLE])) | self.forced)
             kept |= set(left) if pays(base, after) else set()
-            said |= dict.fromkeys(left, after.instead_of(base))
+            regions.append(Region(tuple(map(self._name, left)), pays(base, after), after.instead_of(base)))
         named = frozenset(map(self._name, kept)) | (self.forced & self.candidates)
-        if named - self.forced and len(self.web.nodes) <= WHOLE:
-            base, after = self._price(self.web.pipeline, self.forced), self._price(self.web.pipeline, named)
-            if not pays(base, after):
+        if len(self.web.nodes) > WHOLE:
+            return Decision(named, tuple(regions))
+        base = after = self._price(self.web.pipeline, frozenset())
+        if named - self.forced:
+            after = self._price(self.web.pipeline, named)
+            alone = self._price(self.web.pipeline, self.forced) if self.forced else base
+            if not pays(alone, after):
                 named = self.forced & self.candidates
-                said = dict.fromkeys(self.numbers, f"the whole program: {after.instead_of(base)}")
-        return Decision(named, {self._name(k): text for k, text in said.items()})
+                regions = [Region(tuple(map(self._name, self.numbers)), False, f"the whole program: {after.instead_of(alone)}")]
+        return Decision(named, tuple(regions), (base, self._price(self.web.pipeline, named) if named else base))
+
+    def _regions(self, piece: Sequence[int], found: _Verdict) -> list[Region]:
+        """The nodes of a piece by what was said of them."""
+        some: dict[tuple[str, bool], list[str]] = {}
+        for k, n in enumerate(piece):
+            some.setdefault((found.said[k], k in found.kept), []).append(self._name(n))
+        return [Region(tuple(names), kept, sums) for (sums, kept), names in some.items()]
 
     def _name(self, k: int) -> str:
         return self.web.nodes[k].results[0].name

@@ -1,6 +1,7 @@
 """A flattened program lowered for an architecture, to be seen edge by edge on whatever device there is."""
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -63,9 +64,17 @@ def names_in(flat: Flat, done: Flat) -> dict[str, str]:
 
 def declined(done: Flat, names: Mapping[str, str]) -> dict[str, str]:
     """Why nodes were left as they are, by the edges that they make. (What is declined of a lowered node is something else, its `inplace` for one.)"""
-    reasons = {e.name: n.reason for n in done.pipeline.nodes if isinstance(n, Node) and n.reason and not n.reason.startswith("lowered: ") for e in n.results}
-    said = ((edge, part) for edge, name in names.items() for part in reasons.get(name, "").split("; "))
-    return {edge: part.removeprefix("declined: ") for edge, part in said if part.startswith("declined: ")}
+    reasons = {e.name: n.reason for n in done.pipeline.nodes if isinstance(n, Node) and n.reason for e in n.results}
+    parts = [part for text in dict.fromkeys(reasons.values()) for part in text.split("; ")]
+    # Nodes that were weighed together name their region, whose sums stand with one of them.
+    regions = {m[1]: m[2] for part in parts if (m := re.match(r"priced: (region \d+), .*?\): (.*)", part))}
+    out = {}
+    for edge, name in names.items():
+        text = reasons.get(name, "")
+        for part in text.split("; ") if not text.startswith("lowered: ") else ():
+            if part.startswith("declined: "):
+                out[edge] = re.sub(r"region \d+$", lambda m: regions.get(m[0], m[0]), part.removeprefix("declined: "))
+    return out
 
 
 @dataclass(frozen=True, slots=True)
