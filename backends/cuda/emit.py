@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from pipelink_ir.backends.cuda.bounds import LIMIT, Bounds
 from pipelink_ir.backends.cuda.emit_expr import Expressions, Place, memory_type
-from pipelink_ir.backends.cuda.emit_fragments import ATTEND, FRAGMENTS, STREAM, has_fragments, streamed_in
+from pipelink_ir.backends.cuda.emit_fragments import ATTEND, FRAGMENTS, STREAM, WINDOW, has_fragments, has_windows, streamed_in
 from pipelink_ir.backends.cuda.emit_own import OWN, has_own
 from pipelink_ir.backends.cuda.emit_stmt import Space, Writer, broken, kind_name
 from pipelink_ir.backends.cuda.kinds import Kinds, filled, kinds_of
@@ -97,7 +97,7 @@ class UnitCode:
     def whole(self) -> str:
         """The text with the prelude in the place where it is included: a file that any compiler takes."""
         head, rest = self.text.split(f'#include "{NAME}"\n', 1)
-        return f"{head}{shown(self.facts, FRAGMENTS in head, STREAM in head, OWN in head, ATTEND in head)}\n{rest}"
+        return f"{head}{shown(self.facts, FRAGMENTS in head, STREAM in head, OWN in head, ATTEND in head, WINDOW in head)}\n{rest}"
 
 
 def emit_unit(programs: Sequence[tuple[Program, Operator | None]], facts: TargetFacts = CUDA, threads: int = THREADS,
@@ -114,7 +114,7 @@ def emit_unit(programs: Sequence[tuple[Program, Operator | None]], facts: Target
             kernels.append(code)
         codes.append(tuple(kernels))
     kernels_of_all = [k.kernel for c in codes for k in c]
-    uses = [macro for macro, found in ((FRAGMENTS, has_fragments), (OWN, has_own), (STREAM, _streams), (ATTEND, _attends))
+    uses = [macro for macro, found in ((FRAGMENTS, has_fragments), (OWN, has_own), (STREAM, _streams), (ATTEND, _attends), (WINDOW, has_windows))
             if any(found(k.body) for k in kernels_of_all)]
     head = [*(f"#define {macro} 1" for macro in uses), f'#include "{NAME}"', "namespace pl = pipelink;", "using namespace pl::types;"]
     return UnitCode("\n".join([*head, *parts, ""]), tuple(codes), facts)

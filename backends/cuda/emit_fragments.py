@@ -103,7 +103,7 @@ def _window(s: WindowMultiply, e: Expressions) -> str:
     if w.gathered:
         words = ", ".join((*types, *map(str, (*w.down, w.run, w.lead, w.unit, w.step, w.pitch))))
         return f"pl::window_gather<{words}>({sums}, {tile}, {factor});"
-    words = ", ".join((*types, *map(str, (*w.down, *w.across, w.step, w.pitch, w.pixel, w.rows, w.taps))))
+    words = ", ".join((*types, *map(str, (*w.down, *w.across, w.step, w.pitch, w.pixel, w.rows, w.columns, w.taps))))
     return f"pl::window_multiply<{words}>({sums}, {tile}, {e.address(s.column)}, {factor});"
 
 

@@ -110,6 +110,12 @@ class _Checker:
             self.need({s.sums, s.words, s.values} <= self.own and self.memory[s.words] is I32, f"%{s.sums} is made of what is not each thread's own")
             held = self.memory[s.values]
             self.need(held is s.right or (held is F32 and s.right.is_float and s.left.is_float), f"%{s.values} is no factor")
+        elif isinstance(s, form.WindowMultiply):
+            w = s.window
+            self.need(s.sums in self.own and self.memory[s.sums] is w.sum, f"%{s.sums} cannot hold sums")
+            self.need({s.tile, s.weights} <= self.shared and self.memory[s.tile] is w.left and self.memory[s.weights] is w.right, f"%{s.tile} is no tile")
+            self.need(w.gathered or w.pixel % 32 == 0, "there is no such window")
+            self.need(s.at.dtype is s.column.dtype is s.index.dtype is I64, "a place of a window is no i64")
         elif isinstance(s, form.Own):
             check_own(self.kernel, self.memory, self.shared, s, self.need)
         elif isinstance(s, form.Fragment | form.Multiply | form.StoreFragment | form.CopyAsync):

@@ -51,6 +51,8 @@ from pipelink_ir.backends.loops.form_strip import Strip as Strip
 from pipelink_ir.backends.loops.form_strip import StripLine as StripLine
 from pipelink_ir.backends.loops.form_strip import StripMultiply as StripMultiply
 from pipelink_ir.backends.loops.form_strip import Words as Words
+from pipelink_ir.backends.loops.form_window import Window as Window
+from pipelink_ir.backends.loops.form_window import WindowMultiply as WindowMultiply
 from pipelink_ir.backends.loops.form_words import BYTE as BYTE
 from pipelink_ir.backends.loops.form_words import BYTES as BYTES
 from pipelink_ir.backends.loops.form_words import DIGITS as DIGITS
@@ -479,7 +481,8 @@ class Contract:
 
 
 Stmt = Union[Own, Contract, Let, Var, Assign, Store, Move, For, If, Alloc, Fail, Barrier, Combine, Fragment, Multiply, StoreFragment, CopyAsync, Commit, Await,
-             Trade, Signal, AwaitCount, StripLine, StripMultiply, Words, Pack, FewMultiply, TakeWords]
+             Trade, Signal, AwaitCount, StripLine, StripMultiply, Words, Pack, FewMultiply, TakeWords,
+             WindowMultiply]
 Block = tuple[Stmt, ...]
 
 # ---------------------------------------------------------------------------------------------------------------- kernels, programs

@@ -79,7 +79,7 @@ def _stmt(s: form.Stmt, level: int) -> Iterator[str]:
 
 
 def _fragments(s: form.Fragment | form.Own | form.Multiply | form.Trade | form.Contract | form.StoreFragment | form.CopyAsync | form.Await
-               | form.Commit | form.StripLine | form.StripMultiply | form.Words | form.Pack | form.FewMultiply) -> str:
+               | form.Commit | form.StripLine | form.StripMultiply | form.Words | form.Pack | form.FewMultiply | form.WindowMultiply) -> str:
     """Statements about matrix fragments and copies under way."""
     if isinstance(s, form.Fragment):
         t = s.tiles
@@ -95,11 +95,16 @@ def _fragments(s: form.Fragment | form.Own | form.Multiply | form.Trade | form.C
     if isinstance(s, form.Pack):
         return f"words %{s.words}[{s.at}..] = %{s.source}, {s.bytes} bytes"
     if isinstance(s, form.FewMultiply):
-        return f"few %{s.sums}[{s.at}..] += %{s.words} * %{s.values}, {8 * s.halves}x8 of {s.left} * {s.right} over {4 * s.terms} terms"
+        return f"few %{s.sums}[{s.at}..] += %{s.words} * %{s.values}, {8 * s.halves}x8 of {s.left} * {s.right} over {4 * s.terms} terms" + _packed(s)
     if isinstance(s, form.StripMultiply):
         how = s.strip
         return (f"strip %{s.sums} = %{s.words} * %{s.weights}[{expr_text(s.index)}..], {16 * how.parts}x{how.columns} of {how.left} * {how.right}, "
                 f"{how.lines} lines of {how.bytes} bytes, {2 * how.group} columns side by side")
+    if isinstance(s, form.WindowMultiply):
+        w = s.window
+        how = f"{w.down[0]} rows of {w.run} elements" if w.gathered else f"{w.down[0]} rows of {w.across[0]} pixels of {w.pixel} bytes"
+        return (f"window %{s.sums} = %{s.tile}[{expr_text(s.at)}.. pixel {expr_text(s.column)}] * %{s.weights}[{expr_text(s.index)}..], "
+                f"{16 * w.parts}x{8 * w.tiles} of {w.left} * {w.right}, {how}, {w.rows} of the result")
     if isinstance(s, form.Trade):
         return f"%{s.target} = trade %{s.source}"
     if isinstance(s, form.Contract):
@@ -174,3 +179,10 @@ def _const(x: form.Const) -> str:
         return str(x.value)
     text = repr(x.value)
     return text if x.dtype is F32 and not text.lstrip("-").isalpha() else f"{text}:{x.dtype}"
+
+
+def _packed(s: form.FewMultiply) -> str:
+    """What becomes of the values of a product of few rows before they are multiplied."""
+    if s.packed is None:
+        return ""
+    return f", packed {'i4' if s.nibbles else s.packed}" + "".join(f", times {expr_text(x)}" for x in s.scale)

@@ -21,6 +21,7 @@ from pipelink_ir.ir.walk import reads_in
 from pipelink_ir.passes.scheduling.attention import Attention, Choosing, attention_of, versions
 from pipelink_ir.passes.scheduling.blocks import THREADS, TILES, nearest, setting_of, sizes_of, threads_of, tile_of
 from pipelink_ir.passes.scheduling.columns import Columns, columns_of, known_parts
+from pipelink_ir.passes.scheduling.convolutions import Convolution, convolution_of
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.counts import known
 from pipelink_ir.passes.scheduling.few import MOST as MOST_ROWS
@@ -49,7 +50,7 @@ MOST = 64
 """Kernels that one launch computes."""
 
 Job = tuple[Tensor, Piece]
-Way = Tiled | Attention | Choosing | Few | Strips | Streamed | Turning | TensorCores | Product | Columns | Turn | \
+Way = Tiled | Attention | Choosing | Few | Convolution | Strips | Streamed | Turning | TensorCores | Product | Columns | Turn | \
     Window | Shape | ShortRows | LongRows | Group
 """What was decided of a kernel; a `Group` is a recurrence, which runs in order."""
 
@@ -88,6 +89,10 @@ def _tile(s: Site) -> Way | None:
 
 def _few(s: Site) -> Way | None:
     return few_of(s.op, s.local, s.tensor, s.piece, s.chosen, s.arch)
+
+
+def _convolution(s: Site) -> Way | None:
+    return None if tile_of(s.op.op) is not None else convolution_of(s.op, s.local, s.tensor, s.piece, s.chosen, s.arch)
 
 
 def _strips(s: Site) -> Way | None:
@@ -131,6 +136,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("tile", _tile),
     Kind("attention", _attention),
     Kind("few", _few),
+    Kind("convolution", _convolution),
     Kind("strips", _strips),
     Kind("wgmma", _stream),
     Kind("mma", _mma),

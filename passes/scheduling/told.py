@@ -13,6 +13,7 @@ from pipelink_ir.ir.walk import walk
 from pipelink_ir.passes.devices import declared_archs
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.scheduling.attention import Attention, reasons
+from pipelink_ir.passes.scheduling.convolutions import Convolution
 from pipelink_ir.passes.scheduling.derivation import derivation
 from pipelink_ir.passes.scheduling.few import Few
 from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
@@ -88,6 +89,9 @@ def _kernels(op: Operator, arch: Arch) -> Iterator[Said]:
                             f"{_made(k.way)}; where memory or sizes are not fit for that, {k.way.otherwise.instruction}")
         elif isinstance(k.way, Few):
             yield "other", f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.left}, of few rows, '%{k.way.stream}' read once"
+        elif isinstance(k.way, Convolution):
+            yield "other", (f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.left}, its windows read from tiles of the picture "
+                            f"in shared memory, {' x '.join(map(str, k.way.tile))} places each")
         elif isinstance(k.way, Strips):
             yield "other", f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.left}, in strips of rows that stay in registers"
         elif isinstance(k.way, TensorCores) and k.way.unless is None:

@@ -37,6 +37,9 @@ FRAGMENTS = "fragments.cuh"
 OWN = "own.cuh"
 """The same for sums that threads hold each for itself, with `PIPELINK_OWN`."""
 
+WINDOW = "window.cuh"
+"""The same for windows of pictures, with `PIPELINK_WINDOW`."""
+
 STREAM = "stream.cuh"
 """The same for products that stream (sm_90a), with `PIPELINK_STREAM`."""
 
@@ -51,12 +54,12 @@ def _file(name: str) -> str:
 
 def header(facts: TargetFacts) -> str:
     """The header for a target: its macros, then the prelude."""
-    return shown(facts, True, True, True, True)
+    return shown(facts, True, True, True, True, True)
 
 
-def shown(facts: TargetFacts, fragments: bool, stream: bool, own: bool = False, attend: bool = False) -> str:
+def shown(facts: TargetFacts, fragments: bool, stream: bool, own: bool = False, attend: bool = False, window: bool = False) -> str:
     """The header as it is shown to people, without what the kernels do not use."""
-    more = [_file(name) for name, wanted in ((FRAGMENTS, fragments), (OWN, own), (STREAM, stream), (ATTEND, attend)) if wanted]
+    more = [_file(name) for name, wanted in ((FRAGMENTS, fragments), (OWN, own), (WINDOW, window), (STREAM, stream), (ATTEND, attend)) if wanted]
     return "\n".join([facts.define(), *map(_file, BASE), *more])
 
 

@@ -19,6 +19,7 @@ from pipelink_ir.backends.loops.contents import blocks
 from pipelink_ir.backends.loops.gpu.attention import attention_body, plain_body
 from pipelink_ir.backends.loops.gpu.chosen_keys import chosen_body
 from pipelink_ir.backends.loops.gpu.columns import columns_body
+from pipelink_ir.backends.loops.gpu.convolution import convolution_body
 from pipelink_ir.backends.loops.gpu.few import few_body
 from pipelink_ir.backends.loops.gpu.flowing import flowing_body
 from pipelink_ir.backends.loops.gpu.long_rows import long_rows_body
@@ -45,6 +46,7 @@ from pipelink_ir.ir.typed import Group, TypedOperator
 from pipelink_ir.ir.walk import deep
 from pipelink_ir.passes.scheduling.attention import Attention, Choosing
 from pipelink_ir.passes.scheduling.columns import Columns
+from pipelink_ir.passes.scheduling.convolutions import Convolution
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.derivation import derivation
 from pipelink_ir.passes.scheduling.few import Few
@@ -102,6 +104,11 @@ def _wgmma(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 def _few(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
     assert isinstance(k.way, Few)
     return few_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
+
+
+def _convolution(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
+    assert isinstance(k.way, Convolution)
+    return convolution_body(op, plan, sites, k.jobs[0], k.way, k.chosen)
 
 
 def _strips(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
@@ -169,7 +176,7 @@ def _scan(op: TypedOperator, plan: Plan, sites: Sites, k: KernelPlan) -> Body:
 
 
 BODIES: dict[str, Callable[[TypedOperator, Plan, Sites, KernelPlan], Body]] = {
-    "attention": _attention, "beyond": _beyond, "chosen": _chosen,
+    "attention": _attention, "beyond": _beyond, "convolution": _convolution, "chosen": _chosen,
     "few": _few, "strips": _strips, "wgmma": _wgmma, "turned": _turned, "copied": _copied, "mma": _mma, "product": _product, "turn": _turn,
     "columns": _columns, "parts": _columns, "join": _columns,
     "window": _window, "tile": _tile, "block": _nest, "short": _short, "begin": _long, "long": _long, "grid": _grid, "scan": _scan}

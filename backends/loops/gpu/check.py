@@ -38,7 +38,7 @@ def _serial(body: form.Block, kinds: tuple[str, ...], need: Need, traded: bool =
         need(not together(s), "one thread cannot wait for others" if isinstance(s, form.Barrier | form.Combine) else
              "one thread has no sums that others have a part of" if isinstance(s, form.Own) else "one thread has no fragment of a matrix")
         need(not isinstance(s, form.Trade) or traded, "threads trade where not all of them come together")
-        need(not isinstance(s, form.StripMultiply | form.FewMultiply) or traded, "a warp multiplies where not all of its lanes come together")
+        need(not isinstance(s, form.StripMultiply | form.FewMultiply | form.WindowMultiply) or traded, "a warp multiplies where not all of its lanes come together")
         need(not isinstance(s, form.Alloc) or not s.shared, "one thread cannot share memory")
         need(not isinstance(s, form.For) or s.kind in kinds, f"a loop of kind {s.kind if isinstance(s, form.For) else ''} stands inside the work of one thread")
         for b in blocks(s):
@@ -71,7 +71,7 @@ class _Uniform:
             self.need(not any(n in varying for x in exprs(s) for n in refs(x)), f"whether '{s.fn}' combines groups differs between threads")
             (varying.difference_update if s.apart is None else varying.update)(s.names)
             return
-        alone = form.Trade | form.StripLine | form.StripMultiply | form.Words | form.FewMultiply | form.Pack
+        alone = form.Trade | form.StripLine | form.StripMultiply | form.Words | form.FewMultiply | form.Pack | form.WindowMultiply
         self.need(not isinstance(s, alone), "threads trade what is each one's own, inside a loop over threads")
         self.need(not isinstance(s, form.CopyAsync), "a copy is begun by one thread, inside a loop over threads")
         for x in exprs(s):

@@ -1,0 +1,118 @@
+#ifdef PIPELINK_WINDOW
+
+// Windows of a picture whose tile lies in shared memory: the sums of a warp, by tensor cores (`form_window.py`).
+namespace pipelink {
+
+// Whether an element that is no integer may be anything, its product with zero too.
+template <typename T> struct Whole { static constexpr bool value = T(1) / T(2) == T(0); };
+template <typename Rule, typename Bits> struct Whole<Narrow<Rule, Bits>> { static constexpr bool value = false; };
+
+// Products of one step of all parts with all columns.
+template <typename A, typename B, typename S, int M, int T> PL_DEVICE void window_step(S* sums, const u32 (&a)[M][4], const int* weights) {
+  PL_UNROLL
+  for (int t = 0; t < T; t++) {
+    const Many<int, 2> two = many_at<2>(weights + 64 * t);
+    const u32 b[2] = {u32(two.at[0]), u32(two.at[1])};
+    PL_UNROLL
+    for (int i = 0; i < M; i++) mma(A(), B(), sums + 4 * (i * T + t), a[i], b);
+  }
+}
+
+// M x 16 pixels, T x 8 columns. NY rows, DY apart, and NX pixels, DX apart, of PIXEL bytes; ROWS rows of the result at once, each of COLUMNS columns
+// and of TAPS rows of the tile.
+template <typename A, typename B, typename S, int M, int T, int NY, int DY, int NX, int DX, int STEP, int PITCH, int PIXEL, int ROWS, int COLUMNS, int TAPS>
+PL_DEVICE void window_multiply(S* sums, const A* row, int column, const B* factor) {
+  constexpr int APART = STEP * 2 * M, CHUNKS = PIXEL / 16, STEPS = PIXEL / 32, SIDE = ROWS / 4 > 0 ? ROWS / 4 : 1;
+  const int lane = thread() % 32, quarter = lane % 4;
+  // Of 16 pixels a lane says where one lies, the upper or the lower eighth; behind each APART pixels there are 16 bytes that nobody wants.
+  const int half = lane / 8 % 2;
+  const u8* const at = reinterpret_cast<const u8*>(row) + ((column / APART + lane % 8) * (APART * CHUNKS + 1) + half * STEP * CHUNKS + lane / 16) * 16;
+  const u8* const behind = at + 16 * half;
+  const int* weights = reinterpret_cast<const int*>(factor) + 2 * lane;
+  PL_UNROLL
+  for (int n = 0; n < 4 * M * T; n++) sums[n] = S(0);
+  PL_UNROLL
+  for (int y = 0; y < NY; y++) {
+    // Where several rows of the result are computed at once, a row of the tile is none of the terms of some of them: a product with zero would be no zero for
+    // what is infinite.
+    constexpr bool APARTS = ROWS > 1 && !Whole<A>::value;
+    S part[APARTS ? 4 * M * T : 1];
+    if (APARTS) {
+      PL_UNROLL
+      for (int n = 0; n < 4 * M * T; n++) part[APARTS ? n : 0] = S(0);
+    }
+    PL_UNROLL
+    for (int x = 0; x < NX; x++) {
+      PL_UNROLL
+      for (int k = 0; k < STEPS; k++) {
+        u32 a[M][4];
+        PL_UNROLL
+        for (int i = 0; i < M; i++) {
+          const int pixel = STEP * 2 * i + x * DX, place = (pixel * CHUNKS + pixel / APART) * 16 + y * DY * PITCH + 32 * k;
+          load_matrices<false>(a[i], (pixel % APART + STEP < APART ? at : behind) + place);
+        }
+        window_step<A, B, S, M, T>(APARTS ? part : sums, a, weights + ((y * NX + x) * STEPS + k) * T * 64);
+      }
+    }
+    if (APARTS) {
+      PL_UNROLL
+      for (int n = 0; n < 4 * M * T; n++) {
+        const int mine = quarter * SIDE + (n / 4 % T * 2 + n % 2) / COLUMNS;
+        if (y >= mine && y < mine + TAPS) sums[n] = sums[n] + part[APARTS ? n : 0];
+      }
+    }
+  }
+}
+
+// UNIT elements that lie side by side, as low bits of a word.
+template <int BYTES> PL_DEVICE u32 window_unit(const void* at) {
+  if (BYTES == 4) return *static_cast<const u32*>(at);
+  if (BYTES == 2) return *static_cast<const u16*>(at);
+  return *static_cast<const u8*>(at);
+}
+// The same where the window of a pixel has EACH elements of a row, from LEAD on RUN of its own; pixels of the result are STEP elements apart.
+template <typename A, typename B, typename S, int M, int T, int NY, int DY, int RUN, int LEAD, int UNIT, int STEP, int PITCH>
+PL_DEVICE void window_gather(S* sums, const A* row, const B* factor) {
+  constexpr int EACH = (LEAD + RUN + UNIT - 1) / UNIT * UNIT, BYTES = int(sizeof(A)), WORD = 4 / BYTES, UNITS = WORD / UNIT;
+  constexpr int STEPS = (NY * EACH * BYTES + 31) / 32;
+  const int lane = thread() % 32, quarter = lane % 4;
+  const u8* const first = reinterpret_cast<const u8*>(row) + lane / 4 * STEP * BYTES;
+  const int* weights = reinterpret_cast<const int*>(factor) + 2 * lane;
+  PL_UNROLL
+  for (int n = 0; n < 4 * M * T; n++) sums[n] = S(0);
+  PL_UNROLL
+  for (int k = 0; k < STEPS; k++) {
+    u32 a[M][4];
+    PL_UNROLL
+    for (int h = 0; h < 2; h++) {
+      int place[UNITS];
+      u32 mask = 0;
+      PL_UNROLL
+      for (int u = 0; u < UNITS; u++) {
+        const int term = (k * 32 + h * 16) / BYTES + quarter * WORD + u * UNIT, y = term / EACH, j = term % EACH;
+        place[u] = y < NY ? y * DY * PITCH + j * BYTES : 0;
+        PL_UNROLL
+        for (int n = 0; n < UNIT; n++) {
+          if (y < NY && j + n >= LEAD && j + n < LEAD + RUN) mask |= (BYTES == 2 ? 0xffffu : 0xffu) << (8 * BYTES * (u * UNIT + n));
+        }
+      }
+      PL_UNROLL
+      for (int i = 0; i < M; i++) {
+        PL_UNROLL
+        for (int half = 0; half < 2; half++) {
+          u32 word = 0;
+          PL_UNROLL
+          for (int u = 0; u < UNITS; u++) {
+            word |= window_unit<UNIT * BYTES>(first + place[u] + (16 * i + 8 * half) * STEP * BYTES) << (8 * BYTES * UNIT * u);
+          }
+          a[i][2 * h + half] = Whole<A>::value ? word : word & mask;
+        }
+      }
+    }
+    window_step<A, B, S, M, T>(sums, a, weights + k * T * 64);
+  }
+}
+
+}  // namespace pipelink
+
+#endif

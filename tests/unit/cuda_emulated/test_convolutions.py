@@ -1,0 +1,160 @@
+"""Convolutions from tiles of a picture in shared memory, played lane by lane: against NumPy in i64 and f64."""
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pipelink_ir.backends.cuda import nvrtc
+from pipelink_ir.backends.cuda.emit import emit_program
+from pipelink_ir.backends.loops.gpu.build import build_gpu
+from pipelink_ir.ir.targets import parse_arch
+from pipelink_ir.passes.infer.operator import typed_operator
+from pipelink_ir.runtime.compile import read
+from tests.emulated import NEEDS_COMPILER, lowered
+from tests.unit.cuda_emulated.test_strips import kinds, run
+
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(11)
+DTYPES = {"i8": np.int8, "u8": np.uint8, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
+MODES = {"reflect": "symmetric", "reflect101": "reflect", "replicate": "edge", "wrap": "wrap"}
+
+
+def convolution(c: int, o: int, dtype: str, border: str = "constant(0)", taps: int = 3, step: int = 1, apart: int = 1, weights: str = "dy, dx, c, o") -> str:
+    """Sums of a convolution as they are."""
+    out, size = "i32" if dtype in ("i8", "u8") else "f32", {"dy": taps, "dx": taps, "c": c, "o": o}
+    before = apart * (taps // 2)
+    w = "x".join(str(size[n]) for n in weights.split(", "))
+    shape = "HxW" if step == 1 else f"(H floordiv {step})x(W floordiv {step})"
+    where = f"where H mod {step} == 0, W mod {step} == 0" if step > 1 else ""
+    signature = f"(%x: tensor<NxHxWx{c}x{dtype}>, %w: tensor<{w}x{dtype}>) -> (%y: tensor<Nx{shape}x{o}x{out}>)"
+    at = f"%x[n, {step} * h + {apart} * dy - {before}, {step} * w + {apart} * dx - {before}, c]"
+    body = f"%y[n, h, w, o] = sum[dy < {taps}, dx < {taps}, c < {c}]({at} * %w[{weights}])"
+    return (f"op @conv{signature} {{ {where} memory {{ border = {border} }} compute {{ {body} }} }}\n"
+            f"pipeline @main{signature} {{ {where} %y = @conv(%x, %w) }}\n")
+
+
+def drawn(shape: tuple[int, ...], dtype: str) -> Array:
+    """Numbers of a dtype."""
+    low, high = (0, 256) if dtype == "u8" else (-128, 128)
+    return (RNG.integers(low, high, shape) if dtype in ("i8", "u8") else RNG.normal(size=shape)).astype(DTYPES[dtype])
+
+
+def wanted(x: Array, w: Array, border: str = "constant(0)", step: int = 1, apart: int = 1) -> Array:
+    """The sums, of weights by rows, pixels, channels and results."""
+    taps = w.shape[0]
+    before, (height, width) = apart * (taps // 2), x.shape[1:3]
+    around = ((0, 0), (before, before), (before, before), (0, 0))
+    if border.startswith("constant"):
+        wide = np.pad(x.astype(np.float64), around, constant_values=float(border[9:-1]))
+    else:
+        wide = np.pad(x.astype(np.float64), around, mode=MODES[border])  # type: ignore[call-overload]
+    out: Array = sum(wide[:, apart * i:apart * i + height:step, apart * j:apart * j + width:step] @ w[i, j].astype(np.float64)  # type: ignore[assignment]
+                     for i in range(taps) for j in range(taps))
+    return out
+
+
+def check(text: str, x: Array, w: Array, want: Array, order: tuple[int, ...] = (0, 1, 2, 3)) -> None:
+    got = run(text, x=x, w=np.ascontiguousarray(w.transpose(order)))
+    exact = x.dtype.kind in "iu"
+    np.testing.assert_allclose(got.astype(np.float64), want, rtol=0 if exact else 1e-5, atol=0 if exact else 2e-4)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("dtype", ["i8", "f16"])
+@pytest.mark.parametrize(("c", "o", "shape"), [
+    (32, 1, (2, 17, 37)), (32, 2, (1, 5, 66)), (32, 3, (1, 9, 23)), (32, 4, (1, 4, 8)), (32, 5, (1, 3, 70)), (32, 24, (2, 5, 19)), (3, 32, (2, 5, 16)),
+    (3, 32, (1, 6, 67)), (4, 16, (1, 3, 32))])
+def test_any_numbers_of_channels_and_results(c: int, o: int, shape: tuple[int, int, int], dtype: str) -> None:
+    text = convolution(c, o, dtype)
+    assert kinds(text, "sm_90") == ["convolution"]
+    x, w = drawn((*shape, c), dtype), drawn((3, 3, c, o), dtype)
+    check(text, x, w, wanted(x, w))
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize(("c", "o"), [(32, 1), (32, 16), (3, 8)])
+@pytest.mark.parametrize("border", ["constant(-7)", "reflect", "reflect101", "replicate", "wrap"])
+def test_what_borders_answer(c: int, o: int, border: str) -> None:
+    text = convolution(c, o, "i8", border)
+    assert kinds(text, "sm_90") == ["convolution"]
+    x, w = drawn((1, 7, 16, c), "i8"), drawn((3, 3, c, o), "i8")
+    check(text, x, w, wanted(x, w, border))
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize(("c", "o", "dtype", "taps", "step", "apart"), [
+    (3, 32, "i8", 3, 2, 1), (3, 32, "f16", 3, 2, 1), (32, 16, "i8", 3, 2, 1), (32, 16, "f16", 3, 2, 1), (32, 1, "f16", 3, 2, 1), (32, 8, "u8", 3, 1, 2),
+    (32, 1, "bf16", 5, 1, 1), (32, 2, "i8", 3, 1, 2)])
+def test_steps_and_taps(c: int, o: int, dtype: str, taps: int, step: int, apart: int) -> None:
+    text = convolution(c, o, dtype, taps=taps, step=step, apart=apart)
+    assert kinds(text, "sm_90") == ["convolution"]
+    x, w = drawn((2, 10, 36, c), dtype), drawn((taps, taps, c, o), dtype)
+    check(text, x, w, wanted(x, w, step=step, apart=apart))
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("dtype", ["i8", "f16"])
+@pytest.mark.parametrize(("weights", "order"), [("o, dy, dx, c", (3, 0, 1, 2)), ("dy, dx, o, c", (0, 1, 3, 2)), ("c, dy, dx, o", (2, 0, 1, 3))])
+def test_weights_in_any_order(weights: str, order: tuple[int, ...], dtype: str) -> None:
+    x, w = drawn((1, 5, 17, 32), dtype), drawn((3, 3, 32, 48), dtype)
+    check(convolution(32, 48, dtype, weights=weights), x, w, wanted(x, w), order)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize(("c", "o"), [(32, 1), (3, 8)])
+def test_what_is_infinite_stays_in_its_windows(c: int, o: int) -> None:
+    """No product with a zero that only fills an instruction becomes a NaN of somebody else."""
+    x, w = drawn((1, 24, 21, c), "f16"), np.abs(drawn((3, 3, c, o), "f16"))
+    x[0, 11, 10, c - 1] = np.inf
+    got = run(convolution(c, o, "f16"), x=x, w=w)
+    there = np.zeros((24, 21), bool)
+    there[10:13, 9:12] = True
+    assert (np.isposinf(got[0]) == there[:, :, None]).all()
+    assert np.isfinite(got[0][~there]).all()
+
+
+@NEEDS_COMPILER
+def test_valid_places_alone_and_what_is_added() -> None:
+    """No border: the result is smaller than the picture; another picture is added to it, and the sum becomes codes."""
+    signature = "(%x: tensor<NxHxWx32xi8>, %w: tensor<3x3x32x1xi8>, %r: tensor<Nx(H - 2)x(W - 2)x1xf32>) -> (%y: tensor<Nx(H - 2)x(W - 2)x1xi8>)"
+    body = "%acc[n, h, w, o] = sum[dy < 3, dx < 3, c < 32](%x[n, h + dy, w + dx, c] * %w[dy, dx, c, o])"
+    made = "%y[n, h, w, o] = i8(round(clamp(f32(%acc[n, h, w, o]) * 0.0009765625 + %r[n, h, w, o], -100, 100)))"
+    text = (f"op @conv{signature} {{ where H > 2, W > 2 compute {{ {body}  {made} }} }}\n"
+            f"pipeline @main{signature} {{ where H > 2, W > 2 %y = @conv(%x, %w, %r) }}\n")
+    assert kinds(text, "sm_90") == ["convolution"]
+    x, w, r = drawn((2, 20, 35, 32), "i8"), drawn((3, 3, 32, 1), "i8"), RNG.normal(size=(2, 18, 33, 1)).astype(np.float32)
+    acc = sum(x[:, i:i + 18, j:j + 33].astype(np.int64) @ w[i, j].astype(np.int64) for i in range(3) for j in range(3))
+    want = np.rint(np.clip((acc * np.float64(0.0009765625)).astype(np.float32) + r, -100, 100))
+    assert (run(text, x=x, w=w, r=r) == want).mean() > 0.999
+
+
+@NEEDS_COMPILER
+def test_blocks_that_take_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipelink_ir.passes.scheduling import convolutions
+    monkeypatch.setattr(convolutions, "PROCESSORS", 1)
+    for c, o in ((32, 1), (3, 8)):
+        x, w = drawn((3, 40, 150, c), "i8"), drawn((3, 3, c, o), "i8")
+        check(convolution(c, o, "i8"), x, w, wanted(x, w))
+
+
+def test_what_is_none() -> None:
+    assert kinds(convolution(32, 512, "f16"), "sm_90") != ["convolution"]  # more than a block has room for
+    assert kinds(convolution(16, 8, "i8"), "sm_90") == ["strips"]  # 144 terms are too many to be gathered
+    assert kinds(convolution(32, 8, "i8", taps=1), "sm_90") == ["strips"]  # one pixel is no window
+
+
+@pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
+@pytest.mark.parametrize("name", ["sm_75", "sm_80", "sm_86", "sm_90a", "sm_120"])
+@pytest.mark.parametrize(("c", "o", "dtype"), [(32, 1, "i8"), (32, 24, "f16"), (3, 32, "i8")])
+def test_compiles_everywhere(c: int, o: int, dtype: str, name: str) -> None:
+    arch = parse_arch(name)
+    module = lowered(read(convolution(c, o, dtype)))
+    assert arch is not None
+    assert module is not None
+    text = emit_program(build_gpu(typed_operator(module.operators[0]), arch)).text
+    assert "window" in text
+    usage = next(iter(nvrtc.compile_source(nvrtc.Source(text, "convolution.cu"), arch).usage.values()))
+    assert usage.stack <= 64
