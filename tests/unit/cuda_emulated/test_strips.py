@@ -20,6 +20,8 @@ from tests.emulated import NEEDS_COMPILER, lowered
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(5)
+AS_STRIPS = "schedule { %y { map = strips } }"
+"""What would be computed from tiles of the picture else."""
 
 
 def pointwise(c: int, o: int, by_terms: bool, out: str, dtype: str = "i8", rows: str = "NxHxW") -> str:
@@ -109,7 +111,7 @@ def test_windows_are_lines(step: int) -> None:
     at = f"%x[n, {step} * h + i - 1, {step} * w + j - 1, c]"
     where = "where H mod 2 == 0, W mod 2 == 0" if step == 2 else ""
     body = f"%y[n, h, w, o] = sum[i < 3, j < 3, c < 32]({at} * %w[i, j, c, o])"
-    text = (f"op @conv{signature} {{ {where} memory {{ border = constant(0) }} compute {{ {body} }} }}\n"
+    text = (f"op @conv{signature} {{ {where} memory {{ border = constant(0) }} {AS_STRIPS} compute {{ {body} }} }}\n"
             f"pipeline @main{signature} {{ {where} %y = @conv(%x, %w) }}\n")
     assert kinds(text) == ["strips"]
     x, w = RNG.integers(-128, 128, (2, 6, 8, 32)).astype(np.int8), RNG.integers(-128, 128, (3, 3, 32, 48)).astype(np.int8)
@@ -145,7 +147,7 @@ def test_rows_put_together_of_elements(c: int, dtype: str, mode: str) -> None:
     out = "i32" if dtype == "i8" else "f32"
     signature = f"(%x: tensor<NxHxWx{c}x{dtype}>, %w: tensor<3x3x{c}x32x{dtype}>) -> (%y: tensor<NxHxWx32x{out}>)"
     body = f"%y[n, h, w, o] = sum[i < 3, j < 3, c < {c}](%x[n, h + i - 1, w + j - 1, c] * %w[i, j, c, o])"
-    text = f"op @conv{signature} {{ memory {{ border = {mode} }} compute {{ {body} }} }}\npipeline @main{signature} {{ %y = @conv(%x, %w) }}\n"
+    text = f"op @conv{signature} {{ memory {{ border = {mode} }} {AS_STRIPS} compute {{ {body} }} }}\npipeline @main{signature} {{ %y = @conv(%x, %w) }}\n"
     assert kinds(text) == ["strips"]
     x, w = (RNG.integers(-128, 128, s) if dtype == "i8" else RNG.normal(size=s) for s in ((2, 5, 9, c), (3, 3, c, 32)))
     x, w = (a.astype(np.int8 if dtype == "i8" else np.float16) for a in (x, w))

@@ -16,6 +16,7 @@ from pipelink_ir.ir.dtypes import BOOL, F16, F32, I64
 X = form.Buffer("x", "operand", F32, (form.Const(8, I64),))
 TILES = form.Tiles(F16, F16, F32, (1, 1), (1, 2))
 STRIP = form.Strip(F16, F16, F32, 1, 64, 4, 1, 64)
+WINDOW = form.Window(F16, F16, F32, 1, 1, (3, 1), (3, 1), 1, 1152, 64)
 
 
 def i(name: str) -> form.Ref:
@@ -51,10 +52,11 @@ SAMPLES: list[tuple[form.Stmt, str, str, str]] = [
     (form.CopyAsync("t", i("e0"), "u", i("e1"), yes("e2"), I64), "e0 e1", "e2", "%t"),
     (form.StripLine("t", 0, "u", i("e0"), yes("e1"), STRIP), "e0", "e1", "%t"),
     (form.StripMultiply("t", "u", "w", i("e0"), STRIP), "e0", "", "%t"),
+    (form.WindowMultiply("t", "u", i("e0"), i("e1"), "w", i("e2"), WINDOW), "e0 e1 e2", "", "%t"),
     (form.TakeWords("t", "u", i("e0"), 8, yes("e1")), "e0", "e1", "%t"),
     (form.Words("t", 0, "u", i("e0"), 16, F16), "e0", "", "%t"),
     (form.Pack("t", 0, "u", 16), "", "", "%t"),
-    (form.FewMultiply("t", 0, "u", "w", F16, F16, 2, 16), "", "", "%t"),
+    (form.FewMultiply("t", 0, "u", "w", F16, F16, 2, 16, U8, True, (F,)), "", "f", "%t"),
     (form.Commit(), "", "", ""),
     (form.Await(1), "", "", ""),
     (form.Contract("t", form.Ring(F16, F16, F32, 1, 64, (True, True)), A, B, i("e0"), i("e1"), i("e2"), i("e3"), "u"),
@@ -94,6 +96,7 @@ def test_memory_that_is_read_by_no_expression() -> None:
     assert found[form.Contract] == {"%a", "%a6", "%b", "%b6"}
     assert found[form.StoreFragment] == {"#f"}
     assert (found[form.StripLine], found[form.StripMultiply]) == ({"%u"}, {"%u", "%w"})
+    assert found[form.WindowMultiply] == {"%u", "%w"}
     assert found[form.Store] == found[form.Barrier] == set()
 
 
