@@ -43,6 +43,8 @@ SECTIONS: tuple[Section, ...] = (
         "simplify",
         # After simplify: what is dead or repeated would be fused as well.
         "fuse",
+        # After fuse, which says who reads what; before derive and schedule, which look at one operator.
+        "lay-out",
         # After fuse: what is derived depends on what an operator reads and where.
         "derive",
         # After derive, whose new definitions need places too.
@@ -68,7 +70,7 @@ ALIASES: dict[str, str] = {
     "reference": "resolve,infer-types,check-contracts",
     "cpu": "resolve,infer-types,check-contracts,place-devices,push-policies{arch=cpu},flatten,lower-precision{arch=cpu},simplify,fuse{device=cpu},"
            "derive{device=cpu},schedule{device=cpu},assign-streams{max_streams=1},alias-buffers{device=cpu},verify-plan",
-    "cuda": "resolve,infer-types,check-contracts,place-devices,push-policies,flatten,lower-precision,simplify,fuse,"
+    "cuda": "resolve,infer-types,check-contracts,place-devices,push-policies,flatten,lower-precision,simplify,fuse,lay-out,"
             "derive,schedule,assign-streams,alias-buffers,verify-plan",
 }
 """Names for whole pipelines, usable in `--passes` wherever a pass is; the text is what `--passes` accepts."""
