@@ -102,9 +102,9 @@ def _fragments(s: form.Fragment | form.Own | form.Multiply | form.Trade | form.C
                 f"{how.lines} lines of {how.bytes} bytes, {2 * how.group} columns side by side")
     if isinstance(s, form.WindowMultiply):
         w = s.window
-        how = f"{w.down[0]} rows of {w.run} elements" if w.gathered else f"{w.down[0]} rows of {w.across[0]} pixels of {w.pixel} bytes"
+        terms = f"{w.down[0]} rows of {w.run} elements" if w.gathered else f"{w.down[0]} rows of {w.across[0]} pixels of {w.pixel} bytes"
         return (f"window %{s.sums} = %{s.tile}[{expr_text(s.at)}.. pixel {expr_text(s.column)}] * %{s.weights}[{expr_text(s.index)}..], "
-                f"{16 * w.parts}x{8 * w.tiles} of {w.left} * {w.right}, {how}, {w.rows} of the result")
+                f"{16 * w.parts}x{8 * w.tiles} of {w.left} * {w.right}, {terms}, {w.rows} of the result")
     if isinstance(s, form.Trade):
         return f"%{s.target} = trade %{s.source}"
     if isinstance(s, form.Contract):

@@ -64,7 +64,7 @@ class _Convolution(Tiled):
         self.window = form.Window(way.left, way.right, self.kind.dtype, way.parts, way.tiles, down, (way.across.taps, way.across.apart), step, pitch,
                                   0 if way.gathered else way.pixel, way.rows, way.columns, way.down.taps, **more)
         assert (self.window.steps, self.window.each if way.gathered else 0) == (way.steps, way.each if way.gathered else 0)
-        self.rows, self.pitch = rows, pitch // way.left.bytes
+        self.height, self.pitch = rows, pitch // way.left.bytes
         self.part = self.window.shared // way.right.bytes
         """Elements of the right factor that one warp of those beside each other needs."""
 
@@ -87,7 +87,7 @@ class _Convolution(Tiled):
         e, way = self.e, self.way
         self.weights, self.tile = e.memory("weights"), e.memory("tile")
         e.raw(form.Alloc(self.weights, way.right, i64(self.part * way.warps[2]), True))
-        e.raw(form.Alloc(self.tile, way.left, i64(self.rows * self.pitch), True))
+        e.raw(form.Alloc(self.tile, way.left, i64(self.height * self.pitch), True))
         with e.loop("tile", p, total, i64(way.blocks), nonempty=True) as q:
             above, x = e.op("quot", q, self.tiles[1]), e.op("rest", q, self.tiles[1])
             y, picture = e.op("rest", above, self.tiles[0]), e.op("quot", above, self.tiles[0])
@@ -186,7 +186,8 @@ class _Convolution(Tiled):
         e, way, w, side = self.e, self.way, self.window, max(1, self.way.rows // 4)
         if way.gathered:
             number = e.op("+", e.op("+", e.op("*", y, i64(w.each)), e.op("*", x, i64(way.channels))), e.op("+", channel, i64(w.lead)))
-            byte, before = e.op("*", number, i64(way.left.bytes)), i64(0)
+            before: Atom = i64(0)
+            byte = e.op("*", number, i64(way.left.bytes))
         else:
             tap = e.op("+", e.op("*", e.op("+", y, i64(row)), i64(way.across.taps)), x)
             byte, before = e.op("*", channel, i64(way.left.bytes)), e.op("*", tap, i64(way.pixel // 32))
@@ -226,7 +227,7 @@ class _Convolution(Tiled):
         e, way = self.e, self.way
         chunks, columns = way.channels // each, way.across.span(way.tile[1])
         chunk, apart = CHUNK // way.left.bytes, self.window.apart
-        with self.team.loop("t", i64(0), i64(self.rows * columns * chunks), nonempty=True) as t:
+        with self.team.loop("t", i64(0), i64(self.height * columns * chunks), nonempty=True) as t:
             part, pixel = e.op("*", e.op("rest", t, i64(chunks)), i64(each)), e.op("quot", t, i64(chunks))
             row, column = e.op("quot", pixel, i64(columns)), e.op("rest", pixel, i64(columns))
             place = e.op("+", e.op("+", e.op("*", row, i64(self.pitch)), e.op("*", column, i64(way.channels))),
@@ -237,7 +238,7 @@ class _Convolution(Tiled):
         """Rows of pixels that are no whole chunks: a chunk has parts of some pixels, and lies in the picture or beyond it."""
         e, way = self.e, self.way
         lead, many = way.lead[0], self.pitch // each
-        with self.team.loop("t", i64(0), i64(self.rows * many), nonempty=True) as t:
+        with self.team.loop("t", i64(0), i64(self.height * many), nonempty=True) as t:
             row, at = e.op("quot", t, i64(many)), e.op("*", e.op("rest", t, i64(many)), i64(each))
             place = e.op("+", e.op("*", row, i64(self.pitch)), at)
             # The element of the row, counted from the first pixel that is read.
