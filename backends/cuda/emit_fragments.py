@@ -78,7 +78,11 @@ def fragment_line(s: Statement, e: Expressions, fragments: dict[str, str]) -> st
         return f"pl::pack_words<{s.bytes}>(&{e.places[s.words].name}[{s.at}], {e.places[s.source].name});"
     if isinstance(s, FewMultiply):
         words = ", ".join((memory_type(s.left), memory_type(s.right), str(s.halves), str(s.terms * s.left.bytes // 8)))
-        return f"pl::few_multiply<{words}>(&{e.places[s.sums].name}[{s.at}], {e.places[s.words].name}, {e.places[s.values].name});"
+        values = e.places[s.values].name
+        if s.packed is not None:
+            kind = f"pl::Packed<{memory_type(s.packed)}, {str(s.nibbles).lower()}, {str(bool(s.scale)).lower()}>"
+            values = f"{kind}{{{values}, {e.data(s.scale[0]) if s.scale else '1.0f'}}}"
+        return f"pl::few_multiply<{words}>(&{e.places[s.sums].name}[{s.at}], {e.places[s.words].name}, {values});"
     if isinstance(s, StripMultiply):
         r = s.strip
         words = ", ".join((*map(memory_type, (r.left, r.right, r.sum)), str(r.parts), str(r.columns // 8), str(r.steps)))

@@ -109,7 +109,9 @@ class _Checker:
         elif isinstance(s, form.FewMultiply):
             self.need({s.sums, s.words, s.values} <= self.own and self.memory[s.words] is I32, f"%{s.sums} is made of what is not each thread's own")
             held = self.memory[s.values]
-            self.need(held is s.right or (held is F32 and s.right.is_float and s.left.is_float), f"%{s.values} is no factor")
+            fits = held is s.right or (held is F32 and s.right.is_float and s.left.is_float)
+            packed = held is I32 and (s.packed is s.right or (s.right.is_float and s.packed is not None and s.packed.is_int and s.packed.bytes == 1))
+            self.need((fits if s.packed is None else packed) and all(x.dtype is F32 for x in s.scale), f"%{s.values} is no factor")
         elif isinstance(s, form.WindowMultiply):
             w = s.window
             self.need(s.sums in self.own and self.memory[s.sums] is w.sum, f"%{s.sums} cannot hold sums")

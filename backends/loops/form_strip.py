@@ -100,7 +100,8 @@ class Pack:
 class FewMultiply:
     """The lanes of a warp add products of at most 16 rows and 8 columns to `sums`, from number `at` on, four for each: of rows `lane / 4` and, if there are two
     `halves`, 8 below, with columns `2 * (lane % 4)` and one beside. A lane has `terms` terms of its rows, in `words`, and as many of column `lane / 4`, in
-    `values`: those of four neighbouring lanes are all. All lanes of a warp come to it together, as to a `StripMultiply`."""
+    `values`: those of four neighbouring lanes are all. Those of the column are of its dtype, or f32 that are rounded to it; or words of `packed` elements, as they
+    are or bytes whose numbers the dtype has, or two integers of four bits in each (`nibbles`), which are multiplied by `scale` in f32, if there is one. All lanes of a warp come to it together, as to a `StripMultiply`."""
 
     sums: str
     at: int
@@ -110,6 +111,9 @@ class FewMultiply:
     right: DType
     halves: int
     terms: int
+    packed: DType | None = None
+    nibbles: bool = False
+    scale: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def _check_fast_math(op: Operator, report: Report) -> None:
 
 def _check_accuracy(op: Operator, word: str, report: Report) -> None:
     """`accuracy = tf32` speaks of products of f32, `f8` of those of f8, and either asks for nothing anywhere else."""
-    asked = [(None if s is e else e.tensor, s) for section in contracts.sections(op, "compile") for e in section.entries
+    asked = [(e.tensor if isinstance(e, Scoped) else None, s) for section in contracts.sections(op, "compile") for e in section.entries
              for s in (e.settings if isinstance(e, Scoped) else (e,)) if s.key == "accuracy" and contracts.word(s.value) == word]
     products, dtypes = {d.tensor for d in contracts.with_products(op)}, {o.type.dtype for o in op.operands}
     narrow = frozenset(d for d in dtypes if d == "f32") if word == "tf32" else frozenset(d for d in dtypes if d.startswith("f8"))
@@ -105,8 +105,8 @@ def _check_accuracy(op: Operator, word: str, report: Report) -> None:
             report.error("attribute", s.span, f"'accuracy = {word}' speaks of sums of products, and there is none here", [_declared(op)],
                          "write it into the operator that has the product" if op.graph is not None else "leave it out")
         elif not narrow and dtypes <= frozenset(DTYPES):
-            report.error("attribute", s.span, f"'accuracy = {word}' speaks of {'f32' if word == 'tf32' else word}, and no operand is: {', '.join(sorted(dtypes))}",
-                         [_declared(op)], "leave it out: tensor cores take these as they are" if word == "tf32" else "leave it out")
+            what = f"'accuracy = {word}' speaks of {'f32' if word == 'tf32' else word}, and no operand is: {', '.join(sorted(dtypes))}"
+            report.error("attribute", s.span, what, [_declared(op)], "leave it out: tensor cores take these as they are" if word == "tf32" else "leave it out")
 
 
 def _check_library(op: Operator, scope: str | None, s: Setting, report: Report) -> None:

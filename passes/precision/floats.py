@@ -64,8 +64,8 @@ def lowered(op: Operator, dtype: str, name: str, names: tuple[str, ...] | None =
 
 
 def short(op: Operator) -> Operator:
-    """The operator with sums of products of f8 that have as many bits as tensor cores have for them: who asks for f8 has chosen so few digits of the factors that
-    these do not matter."""
+    """The operator with sums of products of f8 that have as many bits as tensor cores have for them: who asks for f8 has chosen so few digits of the factors
+    that these do not matter."""
     found = contracts.setting(op, "compile", "accuracy")
     asked = tuple(Scoped(n, (Setting("accuracy", Name("f8")),)) for n in dict.fromkeys(d.tensor for d in contracts.with_products(op)))
     if found is not None or not asked:

@@ -14,6 +14,7 @@ from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name, Read, Reduce
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import children, substitute, walk
+from pipelink_ir.passes.scheduling.coded import Coded, coded_of
 from pipelink_ir.passes.scheduling.counts import count, known, names, ranges_of
 from pipelink_ir.passes.scheduling.products import Product, any_product_of
 from pipelink_ir.passes.scheduling.strips import lines_in_memory
@@ -43,6 +44,8 @@ class Few:
     rows: int | None
     length: Expr
     otherwise: TensorCores | None = None
+    coded: Coded | None = None
+    """What the factor makes of the bytes, if they are codes."""
 
     @property
     def instruction(self) -> str:
@@ -75,12 +78,13 @@ def few_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, piec
     if terms[0] % each:
         return None
     length = piece.axes[p.rows[0]].hi if p.rows else None
+    coded = coded_of(op, local, p.right, right, name, ranges_of(p.reduce)[0].index, each)
     if rows is not None:
-        return Few(p, left, right, name, place, shared, rows, IntLit(rows))
+        return Few(p, left, right, name, place, shared, rows, IntLit(rows), coded=coded)
     if length is None or plain_read(p.right) is not None or known(piece.axes[p.rows[0]].lo) != 0:
         return None
     otherwise = tensor_cores_of(op, local, piece, chosen, arch)
-    return None if otherwise is None else Few(p, left, right, name, place, shared, None, length, otherwise)
+    return None if otherwise is None else Few(p, left, right, name, place, shared, None, length, otherwise, coded)
 
 
 @dataclass(slots=True)

@@ -331,15 +331,74 @@ template <int BYTES, typename T> PL_DEVICE void pack_words(int* words, const T* 
   PL_UNROLL
   for (int n = 0; n < BYTES / 4; n++) words[n] = int(word_of(values + 4 / int(sizeof(T)) * n));
 }
-// Two words of each row and of the column for each step.
-template <typename A, typename B, int HALVES, int STEPS, typename S, typename V> PL_DEVICE void few_multiply(S* sums, const int* words, const V* values) {
+// Elements of a column as they lie, four bytes to a word: as they are, or bytes or pairs of four bits (the lower one first, with signs) that become numbers,
+// which are multiplied by a scale if they are SCALED.
+template <typename T, bool NIBBLES, bool SCALED> struct Packed {
+  const int* words;
+  float scale;
+};
+template <typename T> struct HasSign {
+  static constexpr bool value = false;
+};
+template <> struct HasSign<i8> {
+  static constexpr bool value = true;
+};
+// Four bytes, with a sign or without, as halves: a byte is the last digits of a float, or of 1024 and more.
+template <bool SIGNED, typename B> PL_DEVICE void halves_of(B, u32* two, u32 bytes) {
+  float all[4];
+  PL_UNROLL
+  for (int k = 0; k < 4; k++) all[k] = from_bits(permuted(SIGNED ? bytes ^ 0x80808080u : bytes, 0x4b000000u, 0x7540u | u32(k))) - (SIGNED ? 8388736.0f : 8388608.0f);
+  two[0] = word_of<B>(all);
+  two[1] = word_of<B>(all + 2);
+}
+#if PIPELINK_PTX
+template <bool SIGNED> PL_DEVICE void halves_of(f16, u32* two, u32 bytes) {
+  const u32 all = SIGNED ? bytes ^ 0x80808080u : bytes, least = SIGNED ? 0x64806480u : 0x64006400u;
+  asm("sub.f16x2 %0, %1, %2;" : "=r"(two[0]) : "r"(permuted(all, 0x64646464u, 0x4140u)), "r"(least));
+  asm("sub.f16x2 %0, %1, %2;" : "=r"(two[1]) : "r"(permuted(all, 0x64646464u, 0x4342u)), "r"(least));
+}
+#endif
+// Two words of a column, of step `n`.
+template <typename B, typename V> PL_DEVICE void column_words(u32* two, const V* values, int n) {
   constexpr int EACH = 4 / int(sizeof(B));
+  two[0] = word_of<B>(values + 2 * EACH * n);
+  two[1] = word_of<B>(values + 2 * EACH * n + EACH);
+}
+template <typename B, typename T, bool NIBBLES, bool SCALED> PL_DEVICE void column_words(u32* two, Packed<T, NIBBLES, SCALED> values, int n) {
+  constexpr bool SIGNED = HasSign<T>::value;
+  if constexpr (NIBBLES) {
+    const u32 bytes = u32(values.words[n / 2]) ^ 0x88888888u;
+    PL_UNROLL
+    for (int k = 0; k < 2; k++) {
+      // Both numbers of a byte as the last digits of a float, the upper one sixteen times.
+      const u32 both = permuted(bytes, 0x4b000000u, 0x7540u | u32(n % 2 * 2 + k));
+      const float pair[2] = {(from_bits(both & 0xffffff0fu) - 8388616.0f) * values.scale,
+                             (from_bits(both & 0xfffffff0u) - 8388736.0f) * (SCALED ? 0.0625f * values.scale : 0.0625f)};
+      two[k] = word_of<B>(pair);
+    }
+  } else if constexpr (SCALED) {
+    const u32 bytes = SIGNED ? u32(values.words[n]) ^ 0x80808080u : u32(values.words[n]);
+    float all[4];
+    PL_UNROLL
+    for (int k = 0; k < 4; k++) all[k] = (from_bits(permuted(bytes, 0x4b000000u, 0x7540u | u32(k))) - (SIGNED ? 8388736.0f : 8388608.0f)) * values.scale;
+    two[0] = word_of<B>(all);
+    two[1] = word_of<B>(all + 2);
+  } else if constexpr (sizeof(B) == sizeof(T)) {
+    two[0] = u32(values.words[2 * n]);
+    two[1] = u32(values.words[2 * n + 1]);
+  } else {
+    halves_of<SIGNED>(B(), two, u32(values.words[n]));
+  }
+}
+// Two words of each row and of the column for each step.
+template <typename A, typename B, int HALVES, int STEPS, typename S, typename V> PL_DEVICE void few_multiply(S* sums, const int* words, V values) {
   PL_UNROLL
   for (int n = 0; n < STEPS; n++) {
     const int* const upper = words + 2 * n;
     const int* const lower = words + 2 * n + (HALVES - 1) * 2 * STEPS;
     const u32 a[4] = {u32(upper[0]), HALVES == 2 ? u32(lower[0]) : 0u, u32(upper[1]), HALVES == 2 ? u32(lower[1]) : 0u};
-    const u32 b[2] = {word_of<B>(values + 2 * EACH * n), word_of<B>(values + 2 * EACH * n + EACH)};
+    u32 b[2];
+    column_words<B>(b, values, n);
     mma(A(), B(), sums, a, b);
   }
 }

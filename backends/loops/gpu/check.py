@@ -35,10 +35,12 @@ def _serial(body: form.Block, kinds: tuple[str, ...], need: Need, traded: bool =
     """Statements of one thread. `traded`: all threads of a warp come there together."""
     for s in body:
         need(not isinstance(s, form.CopyAsync) or kinds == ("serial",), "a copy stands outside of the threads of a block")
-        need(not together(s), "one thread cannot wait for others" if isinstance(s, form.Barrier | form.Combine) else
+        own = kinds == ("serial",) and isinstance(s, form.Commit | form.Await)  # copies are those of a thread
+        need(not together(s) or own, "one thread cannot wait for others" if isinstance(s, form.Barrier | form.Combine) else
              "one thread has no sums that others have a part of" if isinstance(s, form.Own) else "one thread has no fragment of a matrix")
         need(not isinstance(s, form.Trade) or traded, "threads trade where not all of them come together")
-        need(not isinstance(s, form.StripMultiply | form.FewMultiply | form.WindowMultiply) or traded, "a warp multiplies where not all of its lanes come together")
+        warp = isinstance(s, form.StripMultiply | form.FewMultiply | form.WindowMultiply)
+        need(not warp or traded, "a warp multiplies where not all of its lanes come together")
         need(not isinstance(s, form.Alloc) or not s.shared, "one thread cannot share memory")
         need(not isinstance(s, form.For) or s.kind in kinds, f"a loop of kind {s.kind if isinstance(s, form.For) else ''} stands inside the work of one thread")
         for b in blocks(s):

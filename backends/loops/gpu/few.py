@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.emit import Atom, i64
+from pipelink_ir.backends.loops.emit import TRUE, Atom, i64
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.gpu.flat import unravel
 from pipelink_ir.backends.loops.gpu.product import Tiled
@@ -34,8 +34,10 @@ from pipelink_ir.passes.scheduling.tensor_cores import plain_read
 WARPS = 8
 TILES = 2
 """Times eight columns of a block."""
-AHEAD, VALUES = 8, 128
-"""Chunks of a warp that are on their way at once, and terms of a lane in them, at most."""
+AHEAD = 8
+"""Steps of a warp that are on their way at once, at most."""
+FIT = 3
+"""Blocks that a multiprocessor should hold."""
 
 
 def few_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Few, chosen: Mapping[str, int] | None = None) -> tuple[Lowering, int]:
@@ -57,10 +59,22 @@ class _Few(Tiled):
         self.halves = 1 if way.rows is not None and way.rows <= 8 else 2
         self.terms = int(self.depth.total.value)  # type: ignore[union-attr]
         self.term = self.depth.ranges[0][0]
+        self.elements = CHUNK // self.stream.dtype.bytes
+        self.last = self.terms // self.each - 1
+        self.whole = self.terms % (4 * self.each * WARPS) == 0
+        self.steps = -(-self.terms // (4 * self.each * WARPS))
+        self.ahead = max(n for n in range(1, AHEAD + 1) if self.steps % n == 0)
+        self.line: Atom = i64(0)
+        self.quarter: Atom = i64(0)
+        self.columns: list[Atom] = []
+        self.wide = True
+        # What is multiplied as it lies there, or after a conversion that the multiplication makes.
+        self.as_it_is = way.coded is not None or (plain_read(self.product.right) is not None and self.stream.dtype is way.right)
 
     def write(self) -> None:
         """Writes the kernel."""
         e = self.e
+        self.lo.fit = FIT if self.as_it_is else 2
         with e.loop("tile", i64(0), self._tiles(self.across, 8 * TILES), kind="block") as p:
             self.fixed = {}
             self._readable(lambda: self._tile(e.op("*", p, i64(8 * TILES))))
@@ -69,31 +83,76 @@ class _Few(Tiled):
         e, rows, columns = self.e, 8 * self.halves, 8 * TILES
         all_sums = e.memory("together")
         e.raw(form.Alloc(all_sums, self.kind.dtype, i64(WARPS * columns * rows), True))
-        with self.team.each("t", 32 * WARPS) as t:
-            lane, warp = e.op("rest", t, i64(32)), e.op("quot", t, i64(32))
-            line, quarter = e.op("quot", lane, i64(4)), e.op("rest", lane, i64(4))
-            sums = e.memory("sums")
-            e.raw(form.Alloc(sums, self.kind.dtype, i64(4 * TILES)))
-            for n in range(4 * TILES):
-                e.raw(form.Store(sums, i64(n), must(0, self.kind.dtype), self.kind.dtype))
-            chunks = -(-self.terms // (4 * self.each))
-            steps = -(-chunks // WARPS)
-            ahead = max(n for n in range(1, AHEAD + 1) if steps % n == 0 and (n == 1 or n * TILES * self.each <= VALUES))
-            with e.loop("step", i64(0), i64(steps // ahead), nonempty=True) as step:
-                begin = e.op("+", e.op("*", step, i64(ahead * WARPS)), warp)
-                units = [e.op("+", e.op("*", e.op("+", begin, i64(n * WARPS)), i64(4)), quarter) for n in range(ahead)]
-                self._chunks(first, line, units, sums)
-            for tile in range(TILES):
-                for n in range(2 * self.halves):
-                    row, column = e.op("+", line, i64(8 * (n // 2))), e.op("+", e.op("*", quarter, i64(2)), i64(8 * tile + n % 2))
-                    place = e.op("+", e.op("*", e.op("+", e.op("*", warp, i64(columns)), column), i64(rows)), row)
-                    e.raw(form.Store(all_sums, place, e.bind("sum", form.Load(sums, i64(4 * tile + n), self.kind.dtype, self.kind.dtype)), self.kind.dtype))
+        read = plain_read(self.way.product.left)
+        assert read is not None
+        wide = e.op("and", aligned(self.lo, self.stream.name, CHUNK), aligned(self.lo, read.tensor, CHUNK))
+        ring = e.memory("ring")
+        e.raw(form.Alloc(ring, self.stream.dtype, i64(self.ahead * TILES * 32 * WARPS * self.elements), True))
+        for cond, through in ((wide, ring), (e.op("not", wide), None)):
+            with e.when(cond), self.team.each("t", 32 * WARPS) as t:
+                self._warp(first, t, all_sums, through)
         e.raw(form.Barrier())
         with self.team.loop("p", i64(0), i64(rows * columns), nonempty=True) as p:
             r, column = e.op("quot", p, i64(columns)), e.op("rest", p, i64(columns))
             c = e.op("+", first, column)
             with e.when(e.op("and", e.op("<", r, self.down.total), e.op("<", c, self.across.total))):
                 self.result(r, c, lambda: self._all(all_sums, e.op("+", e.op("*", column, i64(rows)), r), rows * columns))
+
+    def _warp(self, first: Atom, t: Atom, all_sums: str, ring: str | None) -> None:
+        """What a lane has of the sums of its warp, where 16 bytes may be read at once through `ring`; else element by element."""
+        e, rows, columns = self.e, 8 * self.halves, 8 * TILES
+        lane, warp = e.op("rest", t, i64(32)), e.op("quot", t, i64(32))
+        self.line, self.quarter = e.op("quot", lane, i64(4)), e.op("rest", lane, i64(4))
+        sums = e.memory("sums")
+        e.raw(form.Alloc(sums, self.kind.dtype, i64(4 * TILES)))
+        for n in range(4 * TILES):
+            e.raw(form.Store(sums, i64(n), must(0, self.kind.dtype), self.kind.dtype))
+        self.columns = [e.op("min", e.op("+", first, e.op("+", self.line, i64(8 * tile))), e.op("-", self.across.total, i64(1))) for tile in range(TILES)]
+        self.wide = ring is not None
+        if ring is None:
+            with e.loop("step", i64(0), i64(self.steps), nonempty=True) as step:
+                unit = self._unit(step, warp)
+                self._multiply(unit, [self._own(unit, column) for column in self.columns], sums)
+        else:
+            self._flow(t, warp, ring, sums)
+        for tile in range(TILES):
+            for n in range(2 * self.halves):
+                row, column = e.op("+", self.line, i64(8 * (n // 2))), e.op("+", e.op("*", self.quarter, i64(2)), i64(8 * tile + n % 2))
+                place = e.op("+", e.op("*", e.op("+", e.op("*", warp, i64(columns)), column), i64(rows)), row)
+                e.raw(form.Store(all_sums, place, e.bind("sum", form.Load(sums, i64(4 * tile + n), self.kind.dtype, self.kind.dtype)), self.kind.dtype))
+
+    def _flow(self, t: Atom, warp: Atom, ring: str, sums: str) -> None:
+        """All steps: chunks of `ahead` of them are there or on their way to `ring`, where each lane reads what it asked for itself."""
+        e, turns = self.e, self.steps // self.ahead
+
+        def copy(step: Atom, slot: int, inside: Atom) -> None:
+            unit = self._unit(step, warp)
+            within = inside if self.whole else e.op("and", inside, e.op("<=", unit, i64(self.last)))
+            for tile, column in enumerate(self.columns):
+                source = self._source(unit, column)
+                e.raw(form.CopyAsync(ring, self._slot(t, slot, tile), self.lo.buffer(self.stream), source, within, self.stream.dtype))
+            e.raw(form.Commit())
+
+        for slot in range(self.ahead):
+            copy(i64(slot), slot, TRUE)
+        with e.loop("turn", i64(0), i64(turns), nonempty=True) as turn:
+            begin = e.op("*", turn, i64(self.ahead))
+            for slot in range(self.ahead):
+                step = e.op("+", begin, i64(slot))
+                e.raw(form.Await(self.ahead - 1 if turns > 1 else self.ahead - 1 - slot))
+                self._multiply(self._unit(step, warp), [self._taken(ring, self._slot(t, slot, tile)) for tile in range(TILES)], sums)
+                if turns > 1:
+                    copy(e.op("+", step, i64(self.ahead)), slot, e.op("<", turn, i64(turns - 1)))
+
+    def _slot(self, t: Atom, slot: int, tile: int) -> Atom:
+        """Where in the ring a lane has 16 bytes."""
+        e = self.e
+        return e.op("+", e.op("*", t, i64(self.elements)), i64((slot * TILES + tile) * 32 * WARPS * self.elements))
+
+    def _unit(self, step: Atom, warp: Atom) -> Atom:
+        """The number of what a lane has of a step; each is 16 bytes of a column."""
+        e = self.e
+        return e.op("+", e.op("*", e.op("+", e.op("*", step, i64(WARPS)), warp), i64(4)), self.quarter)
 
     def _all(self, memory: str, at: Atom, step: int) -> Atom:
         """The sums of all warps."""
@@ -104,33 +163,50 @@ class _Few(Tiled):
             total = e.bind("dot", form.Op("+", (total, part), dtype))
         return total
 
-    def _chunks(self, first: Atom, line: Atom, units: list[Atom], sums: str) -> None:
-        """Some chunks, of each of them the terms of a lane from `each` times its unit on. Where there are none the last ones are read again, and the rows are
-        zero."""
+    def _multiply(self, unit: Atom, owns: list[str], sums: str) -> None:
+        """Adds the products of a step. Where there are no terms any more the rows are zero."""
         e, way = self.e, self.way
-        last = self.terms // self.each - 1
-        whole = self.terms % (4 * self.each * WARPS) == 0
-        columns = [e.op("min", e.op("+", first, e.op("+", line, i64(8 * tile))), e.op("-", self.across.total, i64(1))) for tile in range(TILES)]
-        begins = [e.op("*", unit if whole else e.op("min", unit, i64(last)), i64(self.each)) for unit in units]
-        owns = [[self._own(begin, column) for column in columns] for begin in begins]
-        for unit, begin, some in zip(units, begins, owns, strict=True):
-            words = self._rows(begin, line, None if whole else e.op("<=", unit, i64(last)))
-            for tile, (column, own) in enumerate(zip(columns, some, strict=True)):
-                e.raw(form.FewMultiply(sums, 4 * tile, words, self._values(begin, column, own), way.left, way.right, self.halves, self.each))
+        begin = self._begin(unit)
+        words = self._rows(begin, None if self.whole else e.op("<=", unit, i64(self.last)))
+        for tile, (column, own) in enumerate(zip(self.columns, owns, strict=True)):
+            scale = self._scale(begin, column)
+            e.raw(form.FewMultiply(sums, 4 * tile, words, self._values(begin, column, own), way.left, way.right, self.halves, self.each,
+                                   self.stream.dtype if self.as_it_is else None, way.coded is not None and way.coded.nibbles, scale))
 
-    def _own(self, begin: Atom, column: Atom) -> str:
-        """16 bytes of a column."""
-        lo, e, t = self.lo, self.e, self.stream
-        own, count = e.memory("own"), CHUNK // t.dtype.bytes
-        e.raw(form.Alloc(own, t.dtype, i64(count)))
-        env = self._env(begin, column)
-        source = address(lo, t, tuple(lo.index(i, env) for i in self.way.place))
-        wide = aligned(lo, t.name, CHUNK)
-        with e.when(wide):
-            e.raw(form.Move(own, i64(0), lo.buffer(t), source, count))
-        with e.when(e.op("not", wide)):
-            for k in range(count):
-                e.raw(form.Move(own, i64(k), lo.buffer(t), e.op("+", source, i64(k)), 1))
+    def _scale(self, begin: Atom, column: Atom) -> tuple[Atom, ...]:
+        """What the codes of a lane are multiplied by."""
+        coded = self.way.coded
+        return () if coded is None or coded.scale is None else (self.lo.value(coded.scale, self._env(begin, column)),)
+
+    def _begin(self, unit: Atom) -> Atom:
+        """The first term of 16 bytes of a column; of the last ones behind the end."""
+        return self.e.op("*", unit if self.whole else self.e.op("min", unit, i64(self.last)), i64(self.each))
+
+    def _source(self, unit: Atom, column: Atom) -> Atom:
+        """Where they lie."""
+        lo = self.lo
+        env = self._env(self._begin(unit), column)
+        return address(lo, self.stream, tuple(lo.index(i, env) for i in self.way.place))
+
+    def _own(self, unit: Atom, column: Atom) -> str:
+        """16 bytes of a column, element by element."""
+        return self._held(self.lo.buffer(self.stream), self._source(unit, column), False)
+
+    def _taken(self, ring: str, at: Atom) -> str:
+        """16 bytes that have arrived."""
+        return self._held(ring, at, True)
+
+    def _held(self, source: str, at: Atom, wide: bool) -> str:
+        e, dtype = self.e, self.stream.dtype
+        own = e.memory("own")
+        if self.as_it_is:
+            e.raw(form.Alloc(own, I32, i64(CHUNK // 4)))
+            e.raw(form.Words(own, 0, source, at, CHUNK, dtype, wide))
+            return own
+        e.raw(form.Alloc(own, dtype, i64(self.elements)))
+        each = self.elements if wide else 1
+        for k in range(0, self.elements, each):
+            e.raw(form.Move(own, i64(k), source, e.op("+", at, i64(k)), each))
         return own
 
     def _env(self, term: Atom, column: Atom) -> Env:
@@ -140,7 +216,7 @@ class _Few(Tiled):
     def _column(self, column: Atom) -> Atom:
         return self.e.op("+", self.across.ranges[-1][1], column)
 
-    def _rows(self, begin: Atom, line: Atom, inside: Atom | None) -> str:
+    def _rows(self, begin: Atom, inside: Atom | None) -> str:
         """What a lane has of the rows."""
         lo, e, way = self.lo, self.e, self.way
         read = plain_read(way.product.left)
@@ -148,18 +224,12 @@ class _Few(Tiled):
         t, size = lo.op.tensors[read.tensor], self.each * way.left.bytes
         words = e.memory("words")
         e.raw(form.Alloc(words, I32, i64(self.halves * size // 4)))
-        sources: list[Atom] = []
         for half in range(self.halves):
-            row = e.op("min", e.op("+", line, i64(8 * half)), e.op("-", self.down.total, i64(1)))
+            row = e.op("min", e.op("+", self.line, i64(8 * half)), e.op("-", self.down.total, i64(1)))
             at = dict(zip(self.row_axes, unravel(lo, self.down.ranges, row), strict=True))
             env = Env({**{n: at[axis] for n, axis in self.product.plain.items() if axis in at}, self.term: e.op("+", self.depth.ranges[0][1], begin)})
             source = address(lo, t, tuple(lo.index(i, env) for i in read.indices))
-            sources.append(source)
-        wide = aligned(lo, t.name, CHUNK)
-        for cond, whole in ((wide, True), (e.op("not", wide), False)):
-            with e.when(cond):
-                for half, source in enumerate(sources):
-                    e.raw(form.Words(words, half * size // 4, lo.buffer(t), source, size, t.dtype, whole))
+            e.raw(form.Words(words, half * size // 4, lo.buffer(t), source, size, t.dtype, self.wide))
         if inside is not None:
             with e.when(e.op("not", inside)):
                 for n in range(self.halves * size // 4):
@@ -169,7 +239,7 @@ class _Few(Tiled):
     def _values(self, begin: Atom, column: Atom, own: str) -> str:
         """What a lane has of a column, as tensor cores multiply it."""
         lo, e, right = self.lo, self.e, self.way.right
-        if plain_read(self.product.right) is not None and self.stream.dtype is right:
+        if self.as_it_is:
             return own
         held = F32 if right.is_float else right
         values = e.memory("values")

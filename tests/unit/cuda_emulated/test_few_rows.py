@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -11,12 +12,20 @@ from pipelink_ir.backends.cuda.emit import emit_program
 from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.ir.targets import parse_arch
 from pipelink_ir.passes.infer.operator import typed_operator
+from pipelink_ir.passes.scheduling.few import Few
+from pipelink_ir.passes.scheduling.kernels import kernels_of
 from pipelink_ir.runtime.compile import read
 from tests.emulated import NEEDS_COMPILER, lowered
+from tests.unit.cuda_emulated.test_products import planned
 from tests.unit.cuda_emulated.test_strips import kinds, run
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(9)
+NARROW = {"i8": np.int8, "u8": np.uint8}
+
+
+def ways(text: str) -> list[Any]:
+    return [k.way for k in kernels_of(*planned(text), None)]
 
 
 def four_bits(m: int | str, k: int, n: int) -> str:
@@ -61,6 +70,48 @@ def test_codes_of_four_bits(m: int | str, size: int, k: int) -> None:
 def test_codes_of_eight_bits(m: int, k: int, n: int) -> None:
     assert kinds(eight_bits(m, k, n)) == ["few"]
     x, w, s = RNG.normal(size=(m, k)).astype(np.float16), RNG.integers(-127, 128, (n, k)).astype(np.int8), RNG.random(n).astype(np.float32)
+    want = x.astype(np.float64) @ w.T.astype(np.float64) * s
+    np.testing.assert_allclose(run(eight_bits(m, k, n), x=x, w=w, s=s).astype(np.float64), want, rtol=1e-3, atol=1e-3 * np.abs(want).max())
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize(("code", "scale", "known"), [
+    ("f32(%w[j, k]) * %s[k floordiv 32, j]", 32, True),
+    ("%s[k floordiv 16, j] * f32(%w[j, k])", 16, True),
+    ("f32(%w[j, k]) * %s[k floordiv 8, j]", 8, False),  # 16 bytes of a lane have two scales
+    ("bf16(f32(%w[j, k]) * %s[k floordiv 32, j])", 32, False),  # is rounded twice
+    ("bf16(%w[j, k])", 0, True),
+    ("f32(%w[j, k]) + 1", 0, False)])
+@pytest.mark.parametrize("kind", ["i8", "u8"])
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_bytes_with_scales(dtype: str, kind: str, code: str, scale: int, known: bool) -> None:
+    m, k, n = 9, 512, 24
+    known = known or (dtype == "bf16" and code.startswith("bf16"))
+    signature = f"(%x: tensor<{m}x{k}x{dtype}>, %w: tensor<{n}x{k}x{kind}>, %s: tensor<{k // (scale or 8)}x{n}xf32>) -> (%y: tensor<{m}x{n}xf32>)"
+    text = (f"op @lin{signature} {{ compute {{ %y[i, j] = sum[k < {k}](%x[i, k] * {dtype}({code})) }} }}\n"
+            f"pipeline @main{signature} {{ %y = @lin(%x, %w, %s) }}\n")
+    way, = ways(text)
+    assert isinstance(way, Few)
+    assert (way.coded is not None) == known
+    numpy = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
+    x, s = RNG.normal(size=(m, k)).astype(numpy[dtype]), RNG.random((k // (scale or 8), n)).astype(np.float32)
+    w = RNG.integers(np.iinfo(NARROW[kind]).min, np.iinfo(NARROW[kind]).max, (n, k), endpoint=True).astype(NARROW[kind])
+    factor = w.T.astype(np.float32) * np.repeat(s, scale, 0) if scale else w.T.astype(np.float32) + (1 if "+ 1" in code else 0)
+    factor = factor.astype(numpy["bf16"]) if code.startswith("bf16") else factor
+    want = x.astype(np.float64) @ factor.astype(numpy[dtype]).astype(np.float64)
+    np.testing.assert_allclose(run(text, x=x, w=w, s=s), want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+
+
+@NEEDS_COMPILER
+def test_codes_that_begin_anywhere() -> None:
+    """Where 16 bytes cannot be read at once they are read one by one."""
+    m, k, n = 3, 512, 20
+    x, s = RNG.normal(size=(m, k)).astype(np.float16), RNG.random(n).astype(np.float32)
+    memory = np.empty(n * k + 16, np.int8)
+    begin = (17 - memory.ctypes.data) % 16
+    w = memory[begin:begin + n * k].reshape(n, k)
+    w[...] = RNG.integers(-127, 128, (n, k))
+    assert w.ctypes.data % 16 == 1
     want = x.astype(np.float64) @ w.T.astype(np.float64) * s
     np.testing.assert_allclose(run(eight_bits(m, k, n), x=x, w=w, s=s).astype(np.float64), want, rtol=1e-3, atol=1e-3 * np.abs(want).max())
 

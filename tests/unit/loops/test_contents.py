@@ -11,7 +11,7 @@ from pipelink_ir.backends.loops.check import check_program
 from pipelink_ir.backends.loops.contents import Contents, exprs, forgotten, makes, places, put, reads
 from pipelink_ir.backends.loops.print import program_text
 from pipelink_ir.backends.loops.tidy import tidy
-from pipelink_ir.ir.dtypes import BOOL, F16, F32, I64
+from pipelink_ir.ir.dtypes import BOOL, F16, F32, I64, U8
 
 X = form.Buffer("x", "operand", F32, (form.Const(8, I64),))
 TILES = form.Tiles(F16, F16, F32, (1, 1), (1, 2))
@@ -56,7 +56,7 @@ SAMPLES: list[tuple[form.Stmt, str, str, str]] = [
     (form.TakeWords("t", "u", i("e0"), 8, yes("e1")), "e0", "e1", "%t"),
     (form.Words("t", 0, "u", i("e0"), 16, F16), "e0", "", "%t"),
     (form.Pack("t", 0, "u", 16), "", "", "%t"),
-    (form.FewMultiply("t", 0, "u", "w", F16, F16, 2, 16, U8, True, (F,)), "", "f", "%t"),
+    (form.FewMultiply("t", 0, "u", "w", F16, F16, 2, 16, U8, True, (form.Ref("e0", F32),)), "", "e0", "%t"),
     (form.Commit(), "", "", ""),
     (form.Await(1), "", "", ""),
     (form.Contract("t", form.Ring(F16, F16, F32, 1, 64, (True, True)), A, B, i("e0"), i("e1"), i("e2"), i("e3"), "u"),
