@@ -42,6 +42,8 @@ class Window:
     run: int = 0
     lead: int = 0
     unit: int = 1
+    start: int = 0
+    """What sums begin with."""
 
     @property
     def gathered(self) -> bool:

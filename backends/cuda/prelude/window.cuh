@@ -20,7 +20,7 @@ template <typename A, typename B, typename S, int M, int T> PL_DEVICE void windo
 
 // M x 16 pixels, T x 8 columns. NY rows, DY apart, and NX pixels, DX apart, of PIXEL bytes; ROWS rows of the result at once, each of COLUMNS columns
 // and of TAPS rows of the tile.
-template <typename A, typename B, typename S, int M, int T, int NY, int DY, int NX, int DX, int STEP, int PITCH, int PIXEL, int ROWS, int COLUMNS, int TAPS>
+template <typename A, typename B, typename S, int M, int T, int NY, int DY, int NX, int DX, int STEP, int PITCH, int PIXEL, int ROWS, int COLUMNS, int TAPS, int START>
 PL_DEVICE void window_multiply(S* sums, const A* row, int column, const B* factor) {
   constexpr int APART = STEP * 2 * M, CHUNKS = PIXEL / 16, STEPS = PIXEL / 32, SIDE = ROWS / 4 > 0 ? ROWS / 4 : 1;
   const int lane = thread() % 32, quarter = lane % 4;
@@ -30,7 +30,7 @@ PL_DEVICE void window_multiply(S* sums, const A* row, int column, const B* facto
   const u8* const behind = at + 16 * half;
   const int* weights = reinterpret_cast<const int*>(factor) + 2 * lane;
   PL_UNROLL
-  for (int n = 0; n < 4 * M * T; n++) sums[n] = S(0);
+  for (int n = 0; n < 4 * M * T; n++) sums[n] = S(START);
   PL_UNROLL
   for (int y = 0; y < NY; y++) {
     // Where several rows of the result are computed at once, a row of the tile is none of the terms of some of them: a product with zero would be no zero for
@@ -71,7 +71,7 @@ template <int BYTES> PL_DEVICE u32 window_unit(const void* at) {
   return *static_cast<const u8*>(at);
 }
 // The same where the window of a pixel has EACH elements of a row, from LEAD on RUN of its own; pixels of the result are STEP elements apart.
-template <typename A, typename B, typename S, int M, int T, int NY, int DY, int RUN, int LEAD, int UNIT, int STEP, int PITCH>
+template <typename A, typename B, typename S, int M, int T, int NY, int DY, int RUN, int LEAD, int UNIT, int STEP, int PITCH, int START>
 PL_DEVICE void window_gather(S* sums, const A* row, const B* factor) {
   constexpr int EACH = (LEAD + RUN + UNIT - 1) / UNIT * UNIT, BYTES = int(sizeof(A)), WORD = 4 / BYTES, UNITS = WORD / UNIT;
   constexpr int STEPS = (NY * EACH * BYTES + 31) / 32;
@@ -79,7 +79,7 @@ PL_DEVICE void window_gather(S* sums, const A* row, const B* factor) {
   const u8* const first = reinterpret_cast<const u8*>(row) + lane / 4 * STEP * BYTES;
   const int* weights = reinterpret_cast<const int*>(factor) + 2 * lane;
   PL_UNROLL
-  for (int n = 0; n < 4 * M * T; n++) sums[n] = S(0);
+  for (int n = 0; n < 4 * M * T; n++) sums[n] = S(START);
   PL_UNROLL
   for (int k = 0; k < STEPS; k++) {
     u32 a[M][4];

@@ -20,6 +20,7 @@ from pipelink_ir.backends.loops.borders import inside as within
 from pipelink_ir.backends.loops.borders import mapped
 from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, i64, key_of
 from pipelink_ir.backends.loops.fold import must
+from pipelink_ir.backends.loops.gpu.dots import SMALL
 from pipelink_ir.backends.loops.gpu.flat import unravel
 from pipelink_ir.backends.loops.gpu.product import Tiled
 from pipelink_ir.backends.loops.gpu.stream import aligned
@@ -27,7 +28,7 @@ from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.reads import address, extent, low
 from pipelink_ir.backends.loops.reduce import finish
-from pipelink_ir.ir.dtypes import F64, I32
+from pipelink_ir.ir.dtypes import F32, F64, I32
 from pipelink_ir.ir.nodes import Name, Read
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling.convolutions import CHUNK, Convolution
@@ -59,10 +60,12 @@ class _Convolution(Tiled):
         self.tall, self.wide = self.axes[way.down.axis], self.axes[way.across.axis]
         rows, pitch = way.size
         down = (way.down.taps, way.down.apart) if way.rows == 1 else (way.down.taps + way.rows - 1, 1)
+        terms = way.down.taps * way.across.taps * way.channels
+        start = form.MAGIC if self.kind.dtype is I32 and terms << 2 * way.left.bits - (way.left.name == way.right.name == "i8") * 2 < SMALL else 0
         more = {"run": way.across.taps * way.channels, "lead": way.lead[1], "unit": way.unit} if way.gathered else {}
         step = way.across.step * way.channels if way.gathered else way.across.step
         self.window = form.Window(way.left, way.right, self.kind.dtype, way.parts, way.tiles, down, (way.across.taps, way.across.apart), step, pitch,
-                                  0 if way.gathered else way.pixel, way.rows, way.columns, way.down.taps, **more)
+                                  0 if way.gathered else way.pixel, way.rows, way.columns, way.down.taps, start=start, **more)
         assert (self.window.steps, self.window.each if way.gathered else 0) == (way.steps, way.each if way.gathered else 0)
         self.height, self.pitch = rows, pitch // way.left.bytes
         self.part = self.window.shared // way.right.bytes
@@ -364,13 +367,22 @@ class _Convolution(Tiled):
         lo, e, (t, piece) = self.lo, self.e, self.jobs[0]
         last = [e.op("-", axis.n, i64(1)) for axis in (self.tall, self.wide)]
         at = self._at(e.op("min", row, last[0]), e.op("min", column, last[1]), c)
-        dot = e.bind("dot", form.Load(sums, i64(number), self.window.sum, self.window.sum))
+        dot: Atom = e.bind("dot", form.Load(sums, i64(number), self.window.sum, self.window.sum))
+        if self.window.start:
+            dot = self._digits(dot)
         key = ("reduce", id(self.x), tuple((n, key_of(at[axis])) for n, axis in sorted(self.product.plain.items())))
         e.remember(key, finish(lo, self.x, self.kind, dot, i64(0), TRUE))
         value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))
         if value.dtype is not t.dtype.compute and not (value.dtype is F64 and t.dtype.is_float):
             value = e.convert(value, t.dtype.compute)
         e.raw(form.Store(made, i64(k), value, t.dtype if t.dtype.bytes > 1 or t.dtype.is_float else I32))
+
+    def _digits(self, dot: Atom) -> Atom:
+        """A sum that is the last digits of a float."""
+        e = self.e
+        number = e.bind("dot", form.Op("-", (dot, must(form.MAGIC, I32)), I32))
+        e.remember(("cast", F32.name, False, key_of(number)), e.bind("digits", form.Op(form.DIGITS, (dot,), F32)))
+        return number
 
     def _at(self, row: Atom, column: Atom, c: Atom) -> tuple[Atom, ...]:
         e = self.e
