@@ -105,9 +105,9 @@ def _window(s: WindowMultiply, e: Expressions) -> str:
     sums, tile, factor = e.places[s.sums].name, f"&{e.places[s.tile].name}[{e.address(s.at)}]", f"&{e.places[s.weights].name}[{e.address(s.index)}]"
     types = (*map(memory_type, (w.left, w.right, w.sum)), str(w.parts), str(w.tiles))
     if w.gathered:
-        words = ", ".join((*types, *map(str, (*w.down, w.run, w.lead, w.unit, w.step, w.pitch))))
+        words = ", ".join((*types, *map(str, (*w.down, w.run, w.lead, w.unit, w.step, w.pitch, w.start))))
         return f"pl::window_gather<{words}>({sums}, {tile}, {factor});"
-    words = ", ".join((*types, *map(str, (*w.down, *w.across, w.step, w.pitch, w.pixel, w.rows, w.columns, w.taps))))
+    words = ", ".join((*types, *map(str, (*w.down, *w.across, w.step, w.pitch, w.pixel, w.rows, w.columns, w.taps, w.start))))
     return f"pl::window_multiply<{words}>({sums}, {tile}, {e.address(s.column)}, {factor});"
 
 
