@@ -44,8 +44,8 @@ class Flow:
     @property
     def shared(self) -> int:
         """Bytes of shared memory, as `prelude/attend.cuh` counts them."""
-        tiles = self.rows * self.terms * 2 + self.stages * self.keys * 2 * (self.terms + self.columns)
-        return 1024 + tiles + 384 + 8 * (4 * self.stages + 2) + 8
+        tiles = 2 * self.rows * self.terms * 2 + self.stages * self.keys * 2 * (self.terms + self.columns)
+        return 1024 + tiles + 384 + 8 * (4 * self.stages + 4) + 8
 
     def place(self, thread: int, number: int) -> tuple[int, int]:
         """The row and the column of sum `number` of a thread."""

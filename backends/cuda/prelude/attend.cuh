@@ -133,22 +133,22 @@ template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<128>, bf16, fl
 template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int STAGES, bool CHOSEN = false> struct Attend {
   static_assert(TEAMS == 2 && KEYS == 128, "what the instructions are written out for");
   static constexpr int ROWS = 64 * TEAMS, THREADS = 128 * TEAMS, Q_BYTES = ROWS * TERMS * 2, K_BYTES = KEYS * TERMS * 2, V_BYTES = KEYS * WIDE * 2;
-  // Up to 1023 bytes before the queries; behind the rings three drafts of descriptions, the gates, and 8 bytes that nobody reads.
-  static constexpr int SHARED = 1024 + Q_BYTES + STAGES * (K_BYTES + V_BYTES) + 384 + 8 * (4 * STAGES + 2) + 8;
+  // Up to 1023 bytes before the queries of two tiles; behind the rings three drafts of descriptions, the gates, and 8 bytes that nobody reads.
+  static constexpr int SHARED = 1024 + 2 * Q_BYTES + STAGES * (K_BYTES + V_BYTES) + 384 + 8 * (4 * STAGES + 4) + 8;
   Lines<F> q, k;
   Lines<V> v;
   float scale, factor;
   u8 *shared, *maps, *draft;
   u32 queries, keys, values, gates, k_phase, v_phase, q_phase;
-  int k_slot, v_slot;
+  int k_slot, v_slot, q_slot;
 
   // `memory` is 384 bytes of device memory for each block and 128 more.
   PL_MEMBER Attend(u8* shared, u8* memory, const Lines<F>& q, const Lines<F>& k, const Lines<V>& v, float scale)
-      : q(q), k(k), v(v), scale(scale), factor(scale * 1.4426950408889634f), shared(shared), k_phase(0), v_phase(0), q_phase(0), k_slot(0), v_slot(0) {
+      : q(q), k(k), v(v), scale(scale), factor(scale * 1.4426950408889634f), shared(shared), k_phase(0), v_phase(0), q_phase(0), k_slot(0), v_slot(0), q_slot(0) {
 #if PL_SM90A
     const u32 at = shared_address(shared);
     queries = (at + 1023) / 1024 * 1024;
-    keys = queries + Q_BYTES;
+    keys = queries + 2 * Q_BYTES;
     values = keys + STAGES * K_BYTES;
     gates = values + STAGES * V_BYTES + 384;
     draft = shared + (gates - 384 - at);
@@ -160,8 +160,10 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
         gate_init(v_full(s), 1);
         gate_init(v_empty(s), TEAMS);
       }
-      gate_init(q_full(), 1);
-      gate_init(q_empty(), TEAMS);
+      for (int s = 0; s < 2; s++) {
+        gate_init(q_full(s), 1);
+        gate_init(q_empty(s), TEAMS);
+      }
       asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
@@ -171,10 +173,10 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
   PL_MEMBER u32 k_empty(int s) const { return gates + 8 * (STAGES + s); }
   PL_MEMBER u32 v_full(int s) const { return gates + 8 * (2 * STAGES + s); }
   PL_MEMBER u32 v_empty(int s) const { return gates + 8 * (3 * STAGES + s); }
-  PL_MEMBER u32 q_full() const { return gates + 8 * (4 * STAGES); }
-  PL_MEMBER u32 q_empty() const { return gates + 8 * (4 * STAGES + 1); }
-  static PL_MEMBER void advance(int& slot, u32& phase) {
-    if (++slot == STAGES) {
+  PL_MEMBER u32 q_full(int s) const { return gates + 8 * (4 * STAGES + s); }
+  PL_MEMBER u32 q_empty(int s) const { return gates + 8 * (4 * STAGES + 2 + s); }
+  static PL_MEMBER void advance(int& slot, u32& phase, int slots = STAGES) {
+    if (++slot == slots) {
       slot = 0;
       phase ^= 1;
     }
@@ -233,10 +235,10 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
 #if PL_SM90A
     const int count = steps(at);
     if (thread() != THREADS || count == 0) return;
-    gate_wait(q_empty(), q_phase ^ 1);
-    q_phase ^= 1;
-    gate_expect(q_full(), Q_BYTES);
-    lines_copy<TERMS>(queries, ROWS, maps, at.q, q.row, 0, q_full());
+    gate_wait(q_empty(q_slot), q_phase ^ 1);
+    gate_expect(q_full(q_slot), Q_BYTES);
+    lines_copy<TERMS>(queries + q_slot * Q_BYTES, ROWS, maps, at.q, q.row, 0, q_full(q_slot));
+    advance(q_slot, q_phase, 2);
     feed_keys(at, count - 1);
     for (int step = count - 2; step >= 0; step--) {
       feed_keys(at, step);
@@ -250,7 +252,7 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
 
 #if PL_SM90A
   PL_MEMBER void scores(float* s) {
-    const u32 a = queries + team() * 8192, b = keys + k_slot * K_BYTES;
+    const u32 a = queries + q_slot * Q_BYTES + team() * 8192, b = keys + k_slot * K_BYTES;
     PL_UNROLL
     for (int n = 0; n < TERMS / 16; n++) {
       const u64 left = matrix_at(a + n / 4 * (ROWS * 128) + n % 4 * 32, 16), right = matrix_at(b + n / 4 * (KEYS * 128) + n % 4 * 32, 16);
@@ -457,8 +459,7 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
     const bool leads = thread() % 128 == 0;
     float s[KEYS / 2];
     u32 p[KEYS / 4];
-    gate_wait(q_full(), q_phase);
-    q_phase ^= 1;
+    gate_wait(q_full(q_slot), q_phase);
     gate_wait(k_full(k_slot), k_phase);
     wgmma_fence();
     scores(s);
@@ -489,7 +490,7 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
       softmax(s, top, total, keep);
       hold(s);
       // Never so. Without something that depends on the weights, the wait for the values is drawn before they are made.
-      if (total[0] + total[1] < -1.0f) asm volatile("st.shared.u32 [%0], %1;" ::"r"(gates + 8 * (4 * STAGES + 2)), "r"(0) : "memory");
+      if (total[0] + total[1] < -1.0f) asm volatile("st.shared.u32 [%0], %1;" ::"r"(gates + 8 * (4 * STAGES + 4)), "r"(0) : "memory");
       wgmma_await<0>();
       if (leads) gate_arrive(v_empty(v_slot));
       advance(v_slot, v_phase);
@@ -497,7 +498,8 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
       // Most tiles have no score above all before.
       if (__any_sync(0xffffffffu, keep[0] != 1.0f || keep[1] != 1.0f)) rescale(sums, keep);
     }
-    if (leads) gate_arrive(q_empty());
+    if (leads) gate_arrive(q_empty(q_slot));
+    advance(q_slot, q_phase, 2);
     gate_wait(v_full(v_slot), v_phase);
     wgmma_fence();
     weigh(sums, p);

@@ -16,8 +16,9 @@ from pipelink_ir.passes.scheduling.views import Looker, View
 if TYPE_CHECKING:
     from pipelink_ir.backends.loops.gpu.attention import Flash
 
-GROUP = 8
-"""Heads whose tiles of queries, if they see different numbers of keys, are gone through together: their keys and values stay in the L2."""
+GROUP, TOGETHER = 8, 1 << 22
+"""So many heads, or terms of keys, are gone through together where tiles of queries see different numbers of keys: what they read stays in the L2, and a
+multiprocessor gets long tiles and short ones."""
 MAP_WORDS = 48
 """i64 that a block needs for what it tells the copy engine."""
 
@@ -109,12 +110,15 @@ def plain(flash: Flash, x: form.Expr) -> form.Expr:
 def by_length(flash: Flash, p: Atom, down: Atom, heads: Atom) -> tuple[Atom, Atom]:
     """The head and the tile of queries of turn `p`, where tiles see different numbers of keys: groups of heads after each other, in each the tiles in order of
     what they see, first up and then down by turns, at last down. Neighbouring turns then take about as long, and the last ones are short."""
-    e = flash.e
-    whole = e.op("*", down, i64(GROUP))
+    e, lying = flash.e, flash.way.lying
+    assert not isinstance(lying, str), "it is known how the factors lie"
+    keys = extent(flash.lo, flash.lo.op.tensors[lying[1].tensor], lying[1].row)
+    each = e.op("max", i64(GROUP), e.op("floordiv", i64(TOGETHER), e.op("*", e.op("max", keys, i64(1)), i64(flash.cut.terms))))
+    whole = e.op("*", down, each)
     group, inside = e.op("quot", p, whole), e.op("rest", p, whole)
-    first = e.op("*", group, i64(GROUP))
-    wide = e.op("min", e.op("-", heads, first), i64(GROUP))
+    first = e.op("*", group, each)
+    wide = e.op("min", e.op("-", heads, first), each)
     number = e.op("quot", inside, wide)
-    groups = e.op("floordiv", e.op("+", heads, i64(GROUP - 1)), i64(GROUP))
+    groups = e.op("floordiv", e.op("+", heads, e.op("-", each, i64(1))), each)
     up = e.op("==", e.op("rest", e.op("-", groups, group), i64(2)), i64(0))
     return e.op("+", first, e.op("rest", inside, wide)), e.choose(up, number, e.op("-", e.op("-", down, i64(1)), number))
