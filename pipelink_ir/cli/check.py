@@ -1,4 +1,5 @@
-"""Report everything that is wrong with programs: names, types, shapes, bounds, contracts. Nothing is run and no device is needed.
+"""Report everything that is wrong with programs: names, types, shapes, bounds, contracts, and whether policies can be carried out. Nothing is run and no device
+is needed. Policies are carried out for each target that --target names, else those of the program, else those of the project.
 
 Diagnostics are printed to standard output: as text; with --format json, as one list of objects
 {"code", "severity", "field", "message", "file", "line", "column", "notes": [{"message", "file", "line", "column"}], "help"};
@@ -9,14 +10,18 @@ A bad or missing file does not hide what is wrong with the others. Exit status: 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipelink_ir.cli import console
 from pipelink_ir.ir.diagnostics import Diagnostic, ProgramError, Report, UsageError
 
 if TYPE_CHECKING:
+    from pipelink_ir.ir.nodes import Module
+    from pipelink_ir.runtime.project import Project
     from pipelink_ir.runtime.targets import Target
 
 
@@ -35,13 +40,17 @@ def execute(args: argparse.Namespace) -> int:
     targets = _targets(args.target)
     files, found = find_programs(paths)
     fault = 0
+    checked: list[Checked] = []
     for path in files:
         try:
-            found += check_file(path, targets)
+            checked.append(look_at(path, targets))
+            found += checked[-1].found
         except UsageError:
             raise
         except Exception as error:  # a fault of ours must not hide what is wrong with the other files
             fault = console.internal(error, args.debug, f"{path}: ")
+    if not fault:
+        found += _labels(paths, checked)
     found = _once(found)
     _show(found, args.format, len(files))
     return fault or console.status(found)
@@ -52,21 +61,51 @@ def _targets(text: str | None) -> tuple[Target, ...]:
     return tuple(parse_target(name.strip()) for name in text.split(",")) if text is not None else ()
 
 
-def check_file(path: str, targets: Sequence[Target] = ()) -> list[Diagnostic]:
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What is wrong with one program, the program with types where they are right, and its project."""
+
+    found: list[Diagnostic]
+    module: Module | None = None
+    project: Project | None = None
+
+
+def look_at(path: str, targets: Sequence[Target] = ()) -> Checked:
     """Everything that is wrong with one program, for these targets or those that it declares."""
     from pipelink_ir.passes.hooks import VerifyEach
     from pipelink_ir.passes.manager import parse_passes, run_passes
+    from pipelink_ir.runtime.policies import lowering_faults
     from pipelink_ir.runtime.project import find_project
     from pipelink_ir.runtime.sources import read_program
     from pipelink_ir.runtime.targets import checked_for
-    report = Report()
+    report, project = Report(), None
     try:
         module, project = read_program(path), find_project(path)
         steps = project.steps(checked_for(parse_passes("validate"), targets), checked=bool(targets or module.targets))
-        run_passes(module, steps, report, [VerifyEach()])
+        typed = run_passes(module, steps, report, [VerifyEach()])
     except ProgramError as error:
-        return list(error.diagnostics)
-    return report.diagnostics
+        return Checked(list(error.diagnostics), None, project)
+    found = report.diagnostics
+    return Checked([*found, *lowering_faults(path, module, project, targets, found)], typed, project)
+
+
+def check_file(path: str, targets: Sequence[Target] = ()) -> list[Diagnostic]:
+    """What is wrong with one program."""
+    return look_at(path, targets).found
+
+
+def _labels(paths: Sequence[str], checked: Sequence[Checked]) -> list[Diagnostic]:
+    """Labels in the policies of projects that no program has, of each project that is checked as a whole: its folder, or one above, is among the paths."""
+    from pipelink_ir.runtime.policies import unused_labels
+    folders = [os.path.realpath(p) for p in paths if os.path.isdir(p)]
+    out: list[Diagnostic] = []
+    for project in {c.project.path: c.project for c in checked if c.project is not None}.values():
+        mine = [c for c in checked if c.project is not None and c.project.path == project.path]
+        home = os.path.realpath(os.path.dirname(project.path or ""))
+        # A program that is wrong may have the label.
+        if project.path and any(os.path.commonpath((f, home)) == f for f in folders) and all(c.module is not None for c in mine):
+            out += unused_labels(project, [c.module for c in mine if c.module is not None])
+    return out
 
 
 def _once(found: Iterable[Diagnostic]) -> list[Diagnostic]:

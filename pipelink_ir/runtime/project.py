@@ -55,6 +55,8 @@ class Project:
     """Policies by target, with values as PLIR writes them."""
     places: Mapping[str, str] = field(default_factory=dict)
     """Where they stand, `pipelink.yaml:3:10`."""
+    labels: Mapping[str, Mapping[str, Span]] = field(default_factory=dict, compare=False)
+    """By target, the labels that a policy names, and where."""
     cache: str | None = None
     log_level: str | None = None
     copies: str | None = None
@@ -139,6 +141,7 @@ class _Reader(YamlReader):
     path: str
     places: dict[str, str] = field(default_factory=dict)
     """Where the policies stand."""
+    labels: dict[str, dict[str, Span]] = field(default_factory=dict)
 
     FIELD = "project"
 
@@ -151,7 +154,7 @@ class _Reader(YamlReader):
         values = {key: kinds[key](node) for key, node in self._entries(root, [k.name for k in KEYS], "a project file")} if root is not None else {}
         self.report.stop_if_failed()
         if self.places:
-            values["places"] = self.places
+            values |= {"places": self.places, "labels": self.labels}
         return Project(self.path, **{f.name: values[f.name] for f in fields(Project) if values.get(f.name) is not None})
 
     # -------------------------------------------------------------------------------------------------------------------- pieces
@@ -231,6 +234,7 @@ class _Reader(YamlReader):
                 elif self._is(value, "mapping", "a policy"):
                     out[key] = self._policy(value, arch)
                     self.places[key] = str(self._span(value))
+                    self.labels[key] = {k.value: self._span(k) for k, _ in value.value if k.value not in POLICY_KEYS}
         return out
 
     def _policy(self, node: Any, arch: Arch) -> dict[str, str]:
