@@ -151,7 +151,8 @@ class Writer:
                 self._store(s)
             case TakeWords():
                 unless = "" if s.outside is None else f", {e.data(s.outside)}, {s.other}"
-                self.line(f"pl::load_words<{s.count}>({e.places[s.to].name}, &{e.places[s.source].name}[{e.address(s.index)}]{unless});")
+                to = e.places[s.to].name if s.at is None else f"&{e.places[s.to].name}[{e.address(s.at)}]"
+                self.line(f"pl::load_words<{s.count}>({to}, &{e.places[s.source].name}[{e.address(s.index)}]{unless});")
             case For():
                 self._for(s)
             case If(cond, then, other):

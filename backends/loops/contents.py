@@ -38,7 +38,7 @@ TABLE: Mapping[type, Contents] = {
     form.Assign: Contents(data=("value",), makes=("name",)),
     form.Store: Contents(places=("index",), data=("value",), makes=("%buffer",)),
     form.Move: Contents(places=("at", "index"), makes=("%to",), reads=("%source",)),
-    form.TakeWords: Contents(places=("index",), data=("outside",), makes=("%to",), reads=("%source",)),
+    form.TakeWords: Contents(places=("index", "at"), data=("outside",), makes=("%to",), reads=("%source",)),
     form.For: Contents(places=("lo", "hi", "step"), blocks=("body",)),
     form.If: Contents(data=("cond",), blocks=("then", "other")),
     form.Alloc: Contents(places=("size",), makes=("%name",)),

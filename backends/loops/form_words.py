@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class TakeWords:
     """Takes `count` neighbouring bytes of a buffer of bytes, from element `index` on, by one access as a `Move` does, and puts them as they lie into the i32 of
-    a thread's own scratch `to`, four to each, the first the lowest. Where `outside` holds nothing is read, and each of them is `other`."""
+    a thread's own scratch `to`, four to each, the first the lowest, from `at` on. Where `outside` holds nothing is read, and each of them is `other`."""
 
     to: str
     source: str
@@ -19,6 +19,7 @@ class TakeWords:
     count: int
     outside: Expr | None = None
     other: int = 0
+    at: Expr | None = None
 
 
 FOUR = "four"

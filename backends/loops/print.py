@@ -52,7 +52,8 @@ def _stmt(s: form.Stmt, level: int) -> Iterator[str]:
         yield f"{pad}move %{s.to}[{expr_text(s.at)}] = %{s.source}[{expr_text(s.index)}] x {s.count}{' anywhere' if s.anywhere else ''}"
     elif isinstance(s, form.TakeWords):
         unless = "" if s.outside is None else f" unless {expr_text(s.outside)}, then {s.other}"
-        yield f"{pad}words %{s.to} = %{s.source}[{expr_text(s.index)}] x {s.count}{unless}"
+        at = "" if s.at is None else f"[{expr_text(s.at)}]"
+        yield f"{pad}words %{s.to}{at} = %{s.source}[{expr_text(s.index)}] x {s.count}{unless}"
     elif isinstance(s, form.Alloc):
         yield f"{pad}{'shared ' if s.shared else ''}alloc %{s.name}: {s.memory}[{expr_text(s.size)}]"
     elif isinstance(s, form.Fail):

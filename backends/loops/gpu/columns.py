@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.build import extent_of
-from pipelink_ir.backends.loops.emit import TRUE, Atom, Emitter, i64
+from pipelink_ir.backends.loops.emit import TRUE, Atom, Emitter, i64, key_of
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.gpu.flat import flat, unravel
 from pipelink_ir.backends.loops.gpu.pack import Packer
@@ -40,7 +40,7 @@ from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job, Nest
 from pipelink_ir.backends.loops.reads import address
 from pipelink_ir.backends.loops.reduce import BLOCK, Kind, Seen, finish, kind_of, reduced
-from pipelink_ir.ir.dtypes import F32, F64, I64
+from pipelink_ir.ir.dtypes import F32, F64, I8, I32, I64, U8
 from pipelink_ir.ir.nodes import Apply, Expr
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling.columns import BLOCKS, BYTES, LANES, Columns, parts, streams
@@ -337,13 +337,17 @@ class _Blocks(Nest):
             return
         size = len(run.envs)
         loads = [replace(w, own=e.memory(f"{w.tensor.name}_own")) for w in self.streams]
+        words = {w.own for w in loads if w.tensor.dtype in (I8, U8) and size >= 4}
         for w in loads:
-            e.raw(form.Alloc(w.own, w.dtype, i64(run.flight * size)))
+            e.raw(form.Alloc(w.own, I32, i64(run.flight * size // 4)) if w.own in words else form.Alloc(w.own, w.dtype, i64(run.flight * size)))
         with e.loop("u", i64(0), i64(run.flight), nonempty=True, unroll=True) as u:
             names = self._next(run, TRUE if inside is None else inside(u))
             for w in loads:
                 at = address(self.lo, w.tensor, w.at(self.lo, self._indices(run.envs[0], names)))
                 many = min(size, BYTES // w.tensor.dtype.bytes)
+                if w.own in words:
+                    e.raw(form.TakeWords(w.own, self.lo.buffer(w.tensor), at, size, at=e.op("*", u, i64(size // 4))))
+                    continue
                 for k in range(0, size, many):
                     to = e.op("+", e.op("*", u, i64(size)), i64(k))
                     e.raw(form.Move(w.own, to, self.lo.buffer(w.tensor), e.op("+", at, i64(k)), many))
@@ -352,8 +356,18 @@ class _Blocks(Nest):
             names = {r.index: e.op("+", first, i) for r, (_, first, _), i in zip(self.ranges, self.flat.ranges, run.begin, strict=True)}
             for j, env in enumerate(run.envs):
                 for w in loads:
+                    if w.own in words:
+                        self._byte(w, self._indices(env, names), u, j)
+                        continue
                     hold(self.lo, w, w.at(self.lo, self._indices(env, names)), e.op("+", e.op("*", u, i64(size)), i64(j)))
             self._add(run, names, TRUE if inside is None else inside(u))
+
+    def _byte(self, w: Wide, places: list[Atom], u: Atom, j: int) -> None:
+        """A read finds a byte of what was loaded."""
+        e, words = self.e, self.size // 4
+        word = e.load(w.own, e.op("+", e.op("*", u, i64(words)), i64(j // 4)), I32, False, "word")
+        value = e.bind("byte", form.Op(form.BYTE[w.tensor.dtype is I8], (word, form.Const(j % 4, I32)), I32))
+        e.remember(("load", w.tensor.name, key_of(address(self.lo, w.tensor, w.at(self.lo, places)))), value)
 
     def _indices(self, env: Env, names: dict[str, Atom]) -> list[Atom]:
         return [*(env.names[self.names[k]] for k in range(len(self.axes))), *(names[r.index] for r in self.ranges)]

@@ -86,7 +86,8 @@ def test_what_is_made_of_terms_and_of_the_sum(shape: tuple[int, int, int, int]) 
     wide = x.astype(np.float64)
     codes = run(text("i8", "sat_i8(round(mean[h < H, w < W](max(f32(%x[n, h, w, c]) * 0.5, 0)) / 0.25))", "i8"), x=x)
     want = np.clip(np.round(np.maximum(wide * 0.5, 0).mean((1, 2)) / 0.25), -128, 127)
-    assert np.abs(codes - want).max() <= 1 and (codes == want).mean() > 0.9       # a mean in the middle between two codes goes either way
+    assert np.abs(codes - want).max() <= 1  # a mean in the middle between two codes goes either way
+    assert (codes == want).mean() > 0.9
     weighed = run(text("i8", "sum[h < H, w < W](f32(%x[n, h, w, c]) * (h + 2 * w))", "f32"), x=x)
     h, w = np.meshgrid(np.arange(shape[1]), np.arange(shape[2]), indexing="ij")
     assert np.array_equal(weighed, (wide * (h + 2 * w)[None, :, :, None]).sum((1, 2)))

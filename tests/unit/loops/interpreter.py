@@ -110,7 +110,7 @@ class Machine:
         elif isinstance(s, form.Move):
             self.move(s, ev(s.at), ev(s.index))
         elif isinstance(s, form.TakeWords):
-            self.words(s, ev(s.index), s.outside is not None and ev(s.outside))
+            self.words(s, ev(s.index), s.outside is not None and ev(s.outside), 0 if s.at is None else ev(s.at))
         elif isinstance(s, form.For):
             order: Any = range(ev(s.lo), ev(s.hi), ev(s.step))
             # Parallel iterations come in any order: backwards is the one that finds faults.
@@ -141,16 +141,16 @@ class Machine:
             self.touch(s.to, at + k, True)
             self.memory[s.to][at + k] = stored(value, self.dtypes[s.to])
 
-    def words(self, s: form.TakeWords, index: int, outside: bool) -> None:
+    def words(self, s: form.TakeWords, index: int, outside: bool, at: int) -> None:
         if not outside:
             assert s.source not in self.wide or (self.skew.get(s.source, 0) + index) % s.count == 0, f"%{s.source}[{index}] is no place for {s.count} bytes"
             assert 0 <= index <= len(self.memory[s.source]) - s.count, f"load outside %{s.source}: {index}"
             for k in range(s.count):
                 self.touch(s.source, index + k, False)
         for k in range(s.count // 4):
-            self.touch(s.to, k, True)
+            self.touch(s.to, at + k, True)
             taken = [int(b) & 255 for b in self.memory[s.source][index + 4 * k:index + 4 * k + 4]] if not outside else []
-            self.memory[s.to][k] = s.other if outside else int.from_bytes(bytes(taken), "little", signed=True)
+            self.memory[s.to][at + k] = s.other if outside else int.from_bytes(bytes(taken), "little", signed=True)
 
     def touch(self, buffer: str, place: int, write: bool) -> None:
         """Is told of every load and store."""

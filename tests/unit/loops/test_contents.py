@@ -54,6 +54,7 @@ SAMPLES: list[tuple[form.Stmt, str, str, str]] = [
     (form.StripMultiply("t", "u", "w", i("e0"), STRIP), "e0", "", "%t"),
     (form.WindowMultiply("t", "u", i("e0"), i("e1"), "w", i("e2"), WINDOW), "e0 e1 e2", "", "%t"),
     (form.TakeWords("t", "u", i("e0"), 8, yes("e1")), "e0", "e1", "%t"),
+    (form.TakeWords("t", "u", i("e0"), 8, at=i("e1")), "e0 e1", "", "%t"),
     (form.Words("t", 0, "u", i("e0"), 16, F16), "e0", "", "%t"),
     (form.Pack("t", 0, "u", 16), "", "", "%t"),
     (form.FewMultiply("t", 0, "u", "w", F16, F16, 2, 16, U8, True, (form.Ref("e0", F32),)), "", "e0", "%t"),
