@@ -17,7 +17,7 @@ from pipelink_ir.ir.prover import Facts, equal, solve
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import names_in, substitute
 from pipelink_ir.passes.infer.attributes import Values
-from pipelink_ir.passes.infer.specialise import Packed, Part, closed
+from pipelink_ir.passes.infer.specialise import Packed, Part, closed, put_words
 from pipelink_ir.passes.infer.text import show, show_type, written
 
 
@@ -322,7 +322,7 @@ class Matcher:
         names = {**self.match.dims, **values.scalars}
         ok = True
         for w in self.op.where:
-            condition = substitute(w, names)
+            condition = substitute(put_words(w, self.match.dtypes, values.words), names)
             holds = closed(condition)
             if holds or self.facts.prove(condition):
                 continue

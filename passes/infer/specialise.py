@@ -210,6 +210,11 @@ def _rewrite(e: Expr, rw: _Rewrite) -> Expr:
     return rebuild(e, lambda x: _rewrite(x, rw))
 
 
+def put_words(e: Expr, dtypes: Mapping[str, str], words: Mapping[str, str]) -> Expr:
+    """An expression with the dtypes and words of a call in place of their names."""
+    return _rewrite(e, _Rewrite(dict(dtypes), None, {}, dict(words), {}))
+
+
 def _over_dots(e: Reduce, rw: _Rewrite) -> Reduce:
     """A reduction over `[...]`: in it `...` means its own indices, also where `...` is bound around it."""
     inner = replace(rw, bound=True)
