@@ -14,6 +14,10 @@ TURN = pipeline("op @turn(%x: tensor<NxMxf32>) -> (%y: tensor<MxNxf32>) { comput
                 "tensor<MxNxf32>", "")
 SUM = pipeline("op @total(%x: tensor<Nxf32>) -> (%y: tensor<f32>) { compute { %y = sum[n < N](%x[n]) } }\n", "%x: tensor<Nxf32>", "  %y = @total(%x)",
                "tensor<f32>", "")
+POOL = pipeline("op @pool(%x: tensor<NxHxWxCxT, NHWC>) -> (%y: tensor<NxCxf32>) { compute { %y[n, c] = mean[h < H, w < W](%x[n, h, w, c]) } }\n",
+                "%x: tensor<NxHxWxCxf16, NHWC>", "  %y = @pool(%x)", "tensor<NxCxf32>", "")
+ROWS_OF = pipeline("op @rows(%x: tensor<NxKxf32>) -> (%y: tensor<Kxf32>) { compute { %y[k] = sum[n < N](%x[n, k]) } }\n", "%x: tensor<NxKxf32>",
+                   "  %y = @rows(%x)", "tensor<Kxf32>", "")
 NORM_F32 = NORM.replace("f16", "f32")
 PRODUCT = pipeline("", "%x: tensor<NxKxf16>, %w: tensor<KxMxf16>, %b: tensor<Mxf16>", "  %y = @linear(%x, %w, %b)", "tensor<NxMxf16>")
 BLUR = """op @blur(%x: tensor<NxHxWxCxf32, NHWC>) -> (%y: tensor<NxHxWxCxf32, NHWC>) {
@@ -73,6 +77,21 @@ def _sum(n: int) -> Callable[[Make], Work]:
     return make
 
 
+def _pool(n: int, h: int, w: int, c: int) -> Callable[[Make], Work]:
+    def make(m: Make) -> Work:
+        x = m.normal(n, h, w, c, dtype="float16")
+        return Work(POOL, {"x": x}, lambda x: x.mean((1, 2), dtype=m.torch.float32), lambda x: x.mean((1, 2)), 1e-5, x.nbytes)
+    return make
+
+
+def _rows(n: int, k: int) -> Callable[[Make], Work]:
+    def make(m: Make) -> Work:
+        x = m.normal(n, k)
+        # Sums of so many numbers around zero are small beside what was added up.
+        return Work(ROWS_OF, {"x": x}, lambda x: x.sum(0), lambda x: x.sum(0), 1e-4, x.nbytes)
+    return make
+
+
 def _turn(n: int, k: int) -> Callable[[Make], Work]:
     def make(m: Make) -> Work:
         x = m.normal(n, k)
@@ -119,6 +138,9 @@ ODD: tuple[Row, ...] = tuple(dict.fromkeys((
     *pair("softmax f32, short rows", ("2,000,003 rows of 33", _softmax(2_000_003, 33)), ("1 Mi rows of 64", _softmax(1 << 20, 64))),
     *pair("softmax f32, long rows", ("16 rows of 1,000,003", _softmax(16, 1_000_003)), ("16 rows of 1,000,000", _softmax(16, 1_000_000))),
     *pair("sum of all, f32", ("64 Mi - 3", _sum((64 << 20) - 3)), ("64 Mi", _sum(64 << 20))),
+    *pair("mean of pictures f16 NHWC", ("32x127x129x61", _pool(32, 127, 129, 61)), ("32x128x128x64", _pool(32, 128, 128, 64))),
+    *pair("mean of pictures f16 NHWC, three channels", ("32x383x385x3", _pool(32, 383, 385, 3)), ("32x384x384x4", _pool(32, 384, 384, 4))),
+    *pair("sum over rows f32", ("1,000,003x17", _rows(1_000_003, 17)), ("1,000,000x16", _rows(1_000_000, 16))),
     *pair("transposition f32", ("4099x4093", _turn(4099, 4093)), ("4096x4096", _turn(4096, 4096))),
     *pair("blur 3x3 NHWC", ("7 channels, 4x541x959", _blur(4, 541, 959, 7)), ("8 channels, 4x540x960", _blur(4, 540, 960, 8))),
     *pair("product f16", ("4096x4095 by 4095x4096", _product(4096, 4095, 4096)), ("4096x4096 by 4096x4096", _product(4096, 4096, 4096))),
