@@ -24,7 +24,7 @@ pipeline @p(%x: tensor<SHAPExf32>, param %w: tensor<MxKxf32>) -> (%y: tensor<RES
 
 def lowered(folder: Path, target: str, clause: str, x: Any, w: Any, seen: list[float], known: bool = False) -> Any:
     """`x` times the transposed `w` on codes, the range of `x` calibrated on the values `seen`; `known`: whether sizes are written."""
-    n, k, m = *x.shape, len(w)
+    n, k, m = x.shape[0], x.shape[1], len(w)
     text = LINEAR.replace("ARCH", target.rpartition(":")[2]).replace("CLAUSE", clause).replace("SHAPE", f"{n}x{k}" if known else "NxK")
     text = text.replace("RESULT", f"{n}x{m}" if known else "NxM")
     if known:
