@@ -138,7 +138,7 @@ def test_a_scale_that_is_none_is_an_error_of_the_contract(scale: str, node: str)
 @pytest.mark.parametrize(("dtype", "inside", "beyond"), [("u8", (0, 255), (-1, 256)), ("i8", (-128, 127), (-129, 128))])
 def test_a_zero_point_is_a_code(dtype: str, inside: tuple[int, int], beyond: tuple[int, int]) -> None:
     def compiled(zero: int) -> Any:
-        return pl.compile(f"pipeline @p(%x: tensor<Nxf32>) -> (%y: tensor<Nx{dtype}>) {{ %y = @std.quantize(%x) {{U = {dtype}, scale = 1, zero = {zero}}} }}",
+        return pl.compile(f"pipeline @p(%x: tensor<Nxf32>) -> (%y: tensor<Nx{dtype}>) {{ %y = @std.quantize(%x) {{U = {dtype}, scale = 1, zero = {zero}}} }}\n",
                           target="cpu")
     for zero in inside:
         assert compiled(zero)(x=np.zeros(2, F32)).y.tolist() == [zero] * 2
