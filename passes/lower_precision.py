@@ -158,15 +158,17 @@ class _Lowering:
             plans |= weighed(p, plans, profitable(alone, names, self.lower, self.arch, must), must, self.arch)
 
     def _check_budgets(self) -> None:
-        """Whether what is kept holds the budgets."""
-        from pipelink_ir.passes.precision.estimate import check_budgets
+        """Whether what is kept holds the budgets, and how far off it is."""
+        from pipelink_ir.passes.precision.estimate import check_budgets, said_errors
         seen = self.calibration
         for p in self.module.pipelines:
             mine = seen is not None and seen.pipeline == p.name
             ranges = seen.edges if seen is not None and mine else {}
             lowered = [name for name, plan in self.plans[p.name].items() if plan.lowers]
             measured = seen.measured(self.module, p.name, str(self.arch), lowered) if seen is not None and mine else {}
-            check_budgets(p, self.operators.known, self.plans[p.name], ranges, measured, str(self.arch), self.report)
+            plans = self.plans[p.name]
+            check_budgets(p, self.operators.known, plans, ranges, measured, str(self.arch), self.report)
+            plans |= {name: replace(plans[name], off=off) for name, off in said_errors(p, self.operators.known, plans, ranges, measured).items()}
 
     def lower(self, module: Module, kept: frozenset[str] | None = None) -> Module:
         """A module with pipelines of this one, or parts of them, as planned; of what is planned only the nodes `kept`, if that is said."""

@@ -97,6 +97,14 @@ def errors_of(p: Pipeline, operators: Mapping[str, Operator], plans: Mapping[str
     return {edge: error for edge, noise in found.items() if (error := _largest(noise, ranges.get(edge))) > 0}
 
 
+def said_errors(p: Pipeline, operators: Mapping[str, Operator], plans: Mapping[str, Plan], ranges: Mapping[str, EdgeRange],
+                measured: Mapping[str, float]) -> dict[str, str]:
+    """What the ledger says of the errors of nodes that are lowered, by their first results."""
+    found = errors_of(p, operators, plans, ranges)
+    how = {name: "measured" if name in measured else "estimated" for name, plan in plans.items() if plan.lowers and (name in measured or name in found)}
+    return {name: f", {word} to be off by {_two(measured[name] if word == 'measured' else found[name])} of its largest value" for name, word in how.items()}
+
+
 def _largest(noise: Noise, seen: EdgeRange | None) -> float:
     """The largest error over the largest value."""
     top = max(abs(seen.min), abs(seen.max)) if seen is not None else 0.0

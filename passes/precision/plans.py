@@ -53,11 +53,13 @@ class Plan:
     """Whether it is refused for what the operator is, whatever is around it and whatever it costs."""
     sums: str = ""
     """What it costs, beside what it would cost otherwise."""
+    off: str = ""
+    """The error of its result, as text."""
 
     @property
     def said(self) -> str:
-        """The sums as the end of a reason."""
-        return f": {self.sums}" if self.sums else ""
+        """The error and the sums as the end of a reason."""
+        return self.off + (f": {self.sums}" if self.sums else "")
 
     @property
     def lowers(self) -> bool:

@@ -47,6 +47,24 @@ def test_a_region_is_said_once_and_named_by_its_nodes() -> None:
     assert sum(e.text().count("instead of") for e in ledger(module)) == region.reason.count("instead of")
 
 
+def test_errors_stand_with_the_nodes() -> None:
+    """Rounding to halves is off by u / sqrt(3), u = 2^-11, evenly distributed: the first product has it of two factors and of its result, the second that of
+    the first, of a factor and of its result."""
+    said = [e.reason for e in entries(lowered(two_layers(4096, 1024)), "lowered")]
+    found = [float(m[1]) for text in said if (m := re.search(r", estimated to be off by (\S+) of its largest value: region 1$", text))]
+    assert found == pytest.approx([2**-11, 2**-11 * (1 + 2 / 3) ** 0.5], rel=0.1)
+
+
+def test_measured_errors_win() -> None:
+    from pipelink_ir.passes.precision.calibration_file import read_calibration
+    from pipelink_ir.runtime.compile import compile
+    path = Path(__file__).resolve().parents[3] / "examples" / "precision" / "denoiser.plir"
+    kept = [e.reason for e in compile(path, target="sm_87").ledger if e.kind == "lowered"]
+    measured = {f"{x:.2g}" for x in read_calibration(str(path.with_suffix(".calibration.yaml"))).errors["sm_87"].values()}
+    assert kept
+    assert all((m := re.search(r"measured to be off by (\S+) of", text)) and m[1] in measured for text in kept)
+
+
 def test_summaries_come_first_and_survive_printing() -> None:
     module = lowered(two_layers(4096, 1024))
     found = ledger(module)
