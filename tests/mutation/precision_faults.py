@@ -54,7 +54,7 @@ PRECISION_FAULTS = [
     seed("errors of steps are three times too small", ESTIMATE, "step = codes.scale**2 / 12", "step = codes.scale**2 / 108"),
     seed("errors of terms are added whatever their size", ESTIMATE, "sum((a.relative * a.rms)**2 for a in args) / total", "sum(a.relative**2 for a in args)"),
     seed("an estimate beyond a budget is an error at once", ESTIMATE, "not error <= FAR * budget", "not error <= budget"),
-    seed("what is a little slower is kept", PROFIT, "return after.seconds < MARGIN * base.seconds", "return after.seconds < base.seconds / MARGIN"),
+    seed("what is a little slower is kept", PROFIT, "< MARGIN * sum(gone)", "< 1.05 * sum(gone)"),
     # -------------------------------------------------------------------------------------------------------------------- calibration
     seed("errors measured of another program count", CALIBRATED, "!= policies_digest(module, pipeline, arch) or self.program != program_digest(module, pipeline):",
          "!= policies_digest(module, pipeline, arch):"),
