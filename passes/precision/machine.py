@@ -19,8 +19,8 @@ COMPUTED = 0.45
 """Of its rate for f32, where an addition counts one (`fusion/cost.py`)."""
 MULTIPLIED = 0.7
 """Of the rate of its tensor cores, by kernels that are made of the instruction of the architecture."""
-MULTIPLIED_CODES = 0.45
-"""The same for bytes, by kernels that are over sooner and wait for memory."""
+MULTIPLIED_CODES = {"mma": 0.6, "": 0.45}
+"""The same for bytes, by kernels with tiles and by others (strips), which are over sooner and wait for memory."""
 STREAMED = {1: 0.88, 2: 0.77}
 """The same where factors stream (wgmma), by bytes of an element: of all tiles, those at the rims whole."""
 OLDER = 0.3
@@ -58,7 +58,7 @@ class Machine:
             # That instruction has no f8 there: factors become f16 on the way.
             share, peak = OLDER, self.tensor["f16"] if dtype.startswith("f8") else peak
         else:
-            share = MULTIPLIED_CODES if code else MULTIPLIED
+            share = MULTIPLIED_CODES.get(kind, MULTIPLIED_CODES[""]) if code else MULTIPLIED
         return share * peak
 
 

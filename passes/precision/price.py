@@ -197,7 +197,8 @@ def _kernel(k: Kernel, tensors: Mapping[str, Tensor], size: dict[str, float], cl
     for name, times in k.copied.items():
         seconds += machine.launch + size[name] * (1 + times) / machine.bandwidth
         moved += size[name] * (1 + times)
-    return _one(seconds, moved, plain + 2 * sum(m for _, m in products), 1 + len(k.copied))
+    seconds += machine.launch * (k.launches - 1)
+    return _one(seconds, moved, plain + 2 * sum(m for _, m in products), k.launches + len(k.copied))
 
 
 def _one(seconds: float, moved: float, operations: float, launches: int) -> Price:

@@ -59,7 +59,7 @@ SPLIT = 15.0
 """… and what it costs to find the place of one whose line or term has a further index."""
 PRODUCT = 16
 """A sum of products of fewer terms is left to plain arithmetic by all kernels."""
-ON_CORES = frozenset(("few", "mma", "wgmma", "strips", "attention"))
+ON_CORES = frozenset(("few", "mma", "wgmma", "strips", "convolution", "attention"))
 """Kinds of kernels that multiply on tensor cores."""
 BESIDE = {"mma": 3.0, "wgmma": 2.6, "strips": 0.5, "attention": 2.0}
 """Kinds of kernels in which everything beside the products takes so many times as long: few warps have all registers (H200, measured)."""
@@ -112,6 +112,8 @@ class Kernel:
     jobs: frozenset[tuple[str, int]] = frozenset()
     """What it computes: of several that compute the same, a call runs the first that fits."""
     span: Span | None = None
+    launches: int = 1
+    """With those that only put its parts together."""
 
     def fits(self, env: Mapping[str, int]) -> bool:
         """Whether it is the one for these sizes."""
@@ -175,7 +177,7 @@ def _launch(op: TypedOperator, plan: Plan, launch: tuple[KernelPlan, ...]) -> It
         out.cores += one.cores
         out.reads |= one.reads
         out.writes |= one.writes
-        out.kind, out.span = k.kind, k.span
+        out.kind, out.span, out.launches = k.kind, k.span, 2 if k.kind == "parts" else 1
         out.jobs |= {(t.name, id(p)) for t, p in k.jobs}
         if isinstance(k.way, Streamed):
             p, axes = k.way.otherwise.product, k.jobs[0][1].axes

@@ -69,7 +69,7 @@ def test_products_have_the_rate_of_tensor_cores(dtype: str, out: str, arch: Arch
     found, sizes = price(flat(product(dtype, out)), arch), {"f16": 2, "bf16": 2, "i8": 1, "f8e4m3": 1, "f32": 4, "i32": 4}
     moved = 4096 * 4096 * (2 * sizes[dtype] + sizes[out])
     assert found.bytes == moved
-    arithmetic = 2 * 4096 ** 3 / ((MULTIPLIED_CODES if dtype == "i8" else MULTIPLIED) * rate)
+    arithmetic = 2 * 4096 ** 3 / ((MULTIPLIED_CODES["mma"] if dtype == "i8" else MULTIPLIED) * rate)
     # What is beside the products is small: factors are read once for many of the other, sums are stored once.
     memory = moved / machine_of(arch).bandwidth
     assert found.seconds == pytest.approx(GPU.launch + max(arithmetic, memory) + min(arithmetic, memory) / 2, rel=0.15)
