@@ -2,12 +2,16 @@
 and every way in which threads combine."""
 from __future__ import annotations
 
+import operator
+import re
 from functools import cache
 
 import pytest
 
+from pipelink_ir.backends.cuda import prelude
 from pipelink_ir.backends.cuda.compile import compile_units, lowered
 from pipelink_ir.backends.cuda.emit import UnitCode, emit_unit
+from pipelink_ir.backends.cuda.target_facts import CUDA
 from pipelink_ir.backends.loops.form import PRIMITIVES, Alloc, Barrier, Combine, Const, Convert, Fail, For, Let, Op, Program, Ref, Stmt, Store, Var
 from pipelink_ir.ir.dtypes import BOOL, DTYPES, F32, F64, I32, I64, DType
 from pipelink_ir.ir.nodes import Node, Operator
@@ -166,18 +170,40 @@ def test_there_is_much_to_compile() -> None:
     assert sum(len(u.kernels) for u in units()) >= 150
 
 
+def alike(sm: int) -> tuple[bool, ...]:
+    """Which conditions on the architecture hold in the prelude: where the same do, the compiler is given the same text."""
+    header = prelude.header(CUDA)
+    conditions = re.findall(r"__CUDA_ARCH__ *(>=|<=|<|>|==) *(\d+)", header)
+    assert len(conditions) == header.count("__CUDA_ARCH__") - header.count("defined(__CUDA_ARCH__)") > 10
+    return tuple(COMPARE[how](10 * sm, int(number)) for how, number in conditions)
+
+
+COMPARE = {">=": operator.ge, "<=": operator.le, "<": operator.lt, ">": operator.gt, "==": operator.eq}
+ASSEMBLED = (75, 90, 120)
+"""The oldest, the one that code is run as here, and the newest: for the others what ptxas makes of the text is not asked."""
+
+
 @pytest.mark.usefixtures("nvrtc")
 @pytest.mark.parametrize("sm", ARCHITECTURES)
 def test_everything_compiles(sm: int) -> None:
-    """As it is run for one, for the others only that it compiles."""
-    binaries = compile_units(units(), Arch("cuda", sm), quick=sm != 90)
-    for unit, binary in zip(units(), binaries, strict=True):
-        assert sorted(binary.usage) == sorted(k.symbol for k in unit.kernels)
+    """As it is run for one, for the others only that it compiles; of two that are given the same text, the second has the functions of the prelude alone."""
+    first = next(a for a in ARCHITECTURES if alike(a) == alike(sm)) == sm
+    some = units() if first else units()[:1]
+    binaries = compile_units(some, Arch("cuda", sm), quick=sm != 90, virtual=sm not in ASSEMBLED)
+    for unit, binary in zip(some, binaries, strict=True):
+        assert set(re.findall(r"\.entry (\w+)", binary.ptx)) == {k.symbol for k in unit.kernels}
+        assert not binary.cubin or sorted(binary.usage) == sorted(k.symbol for k in unit.kernels)
         # What calls itself without end is told by ptxas alone.
         assert "warning" not in binary.log
 
 
+def test_some_architectures_are_given_the_same_text() -> None:
+    assert alike(86) == alike(87)
+    assert len({alike(sm) for sm in ARCHITECTURES}) >= 5
+    assert not any("__CUDA_ARCH" in u.text for u in units())
+
+
 @pytest.mark.usefixtures("nvrtc")
 def test_everything_compiles_with_wide_indices() -> None:
-    for unit, binary in zip(units(), compile_units(units(), Arch("cuda", 90), wide=True, quick=True), strict=True):
-        assert len(binary.usage) == len(unit.kernels)
+    for unit, binary in zip(units(), compile_units(units(), Arch("cuda", 90), wide=True, quick=True, virtual=True), strict=True):
+        assert len(set(re.findall(r"\.entry (\w+)", binary.ptx))) == len(unit.kernels)
