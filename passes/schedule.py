@@ -32,7 +32,7 @@ from pipelink_ir.passes.manager import register_pass
 from pipelink_ir.passes.scheduling.asked import TARGETS, section_of
 from pipelink_ir.passes.scheduling.libraries import check, choose, decided
 from pipelink_ir.passes.scheduling.printed import Scheduled, scheduled
-from pipelink_ir.passes.scheduling.tuning import Tuning
+from pipelink_ir.passes.scheduling.tuned_lookup import Tuning
 
 
 @dataclass(frozen=True, slots=True)

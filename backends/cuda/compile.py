@@ -24,7 +24,7 @@ from pipelink_ir.ir.nodes import Module, Node, Operator, Pipeline
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.aliasing.layout import overwritten
 from pipelink_ir.passes.scheduling.libraries import product_of
-from pipelink_ir.passes.scheduling.library import LibraryProduct
+from pipelink_ir.passes.scheduling.library_products import LibraryProduct
 
 GROUP = 4
 """Kernels that are compiled as one text: enough to share its cost, few enough that several threads have work."""

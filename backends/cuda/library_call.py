@@ -14,7 +14,7 @@ from pipelink_ir.ir.diagnostics import Report
 from pipelink_ir.ir.nodes import Operator
 from pipelink_ir.passes.infer.text import written
 from pipelink_ir.passes.scheduling.libraries import GENERATED, listed, product_of
-from pipelink_ir.passes.scheduling.library import Factor, LibraryProduct
+from pipelink_ir.passes.scheduling.library_products import Factor, LibraryProduct
 
 CODE = "PL4101"
 """A library that cannot be had."""

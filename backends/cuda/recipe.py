@@ -28,7 +28,7 @@ from pipelink_ir.backends.planning import Patch, Plan, Step
 from pipelink_ir.backends.scalars import Number
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import DType
-from pipelink_ir.passes.scheduling.library import LibraryProduct
+from pipelink_ir.passes.scheduling.library_products import LibraryProduct
 
 ALIGN = 256
 """What begins in the arena begins at a multiple of this."""

@@ -38,10 +38,12 @@ WARPS = 8
 """Warps of a block."""
 TALL = (16, 8, 4)
 """Rows of a tile, the best first."""
-REGISTERS = 512
-"""Threads of a multiprocessor for each of which there are 128 registers."""
-PROCESSORS, THREADS, ROOM = 132, 1024, 227 << 10
-"""What is taken for a device that is not known: multiprocessors; threads that one should hold, and the shared memory that it has."""
+THREADS, CROWDED = 768, 512
+"""Threads that a multiprocessor should hold, so that each has 80 registers; where a lane has 64 sums, so that each has 128."""
+STAGES = 1
+"""Tiles in shared memory."""
+PROCESSORS, ROOM = 132, 227 << 10
+"""What is taken for a device that is not known: multiprocessors, and the shared memory that one has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ class Convolution:
     """Blocks that stay, each of which takes one tile after the other."""
     fit: int = 0
     """Blocks that a multiprocessor should hold; 0 leaves that to the compiler."""
+    stages: int = 1
+    """Tiles in shared memory: with two the next one is on its way while one is multiplied."""
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -132,7 +136,7 @@ class Convolution:
     def shared(self) -> int:
         """Bytes of shared memory of a block."""
         rows, pitch = self.size
-        return rows * pitch + self.steps * self.tiles * 256 * self.warps[2]
+        return rows * pitch * self.stages + self.steps * self.tiles * 256 * self.warps[2]
 
     @property
     def threads(self) -> int:
@@ -273,8 +277,9 @@ def _ways(p: Product, held: tuple[DType, DType], found: tuple[Slide, Slide, int,
         high = tall // rows if several else min(tall, max(1, WARPS // (side * beside)))
         if high < 1 or tall % (high * rows) or (gathered and tall < TALL[0]):
             continue
-        c = Convolution(p, left, right, down, across, channel, channels, n, rows, parts, width // 8, (high, side, beside), tall // (high * rows), gathered, 0)
+        c = Convolution(p, left, right, down, across, channel, channels, n, rows, parts, width // 8, (high, side, beside), tall // (high * rows), gathered, 0, 0, STAGES)
         if gathered and c.down.taps * c.each > TERMS:
             return
-        each = max(1, min(THREADS // c.threads, room // (c.shared + 1024)))
-        yield replace(c, blocks=each * processors, fit=min(each, REGISTERS // c.threads))
+        most = CROWDED if 4 * c.parts * c.tiles >= 64 else THREADS
+        each = max(1, min(most // c.threads, room // (c.shared + 1024)))
+        yield replace(c, blocks=each * processors, fit=each)

@@ -15,7 +15,7 @@ from pipelink_ir.passes.infer.generic import name_dynamic
 from pipelink_ir.passes.infer.operator import keep_typed, typed_operator
 from pipelink_ir.passes.infer.text import written
 from pipelink_ir.passes.scheduling.asked import target_of, with_entries
-from pipelink_ir.passes.scheduling.library import CUBLASLT, LibraryProduct, library_product
+from pipelink_ir.passes.scheduling.library_products import CUBLASLT, LibraryProduct, library_product
 
 GENERATED = "generated"
 INSTALL = "pip install 'pipelink-ir[libraries]'"

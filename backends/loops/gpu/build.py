@@ -24,12 +24,12 @@ from pipelink_ir.backends.loops.gpu.few import few_body
 from pipelink_ir.backends.loops.gpu.flowing import flowing_body
 from pipelink_ir.backends.loops.gpu.long_rows import long_rows_body
 from pipelink_ir.backends.loops.gpu.mma import mma_body
+from pipelink_ir.backends.loops.gpu.narrow_floats import shortened
 from pipelink_ir.backends.loops.gpu.product import product_body
 from pipelink_ir.backends.loops.gpu.quotients import by_reciprocals
 from pipelink_ir.backends.loops.gpu.ranges import ranges_body
 from pipelink_ir.backends.loops.gpu.recur import gpu_recurrence
 from pipelink_ir.backends.loops.gpu.rows import block_body
-from pipelink_ir.backends.loops.gpu.short import shortened
 from pipelink_ir.backends.loops.gpu.short_rows import short_rows_body
 from pipelink_ir.backends.loops.gpu.stream import stream_body
 from pipelink_ir.backends.loops.gpu.strips import strips_body

@@ -18,7 +18,7 @@ from pipelink_ir.passes.manager import Step
 from pipelink_ir.passes.scheduling.identity import Identity, identity
 from pipelink_ir.passes.scheduling.printed import scheduled
 from pipelink_ir.passes.scheduling.tuned import Entry, NotThere, shapes_by_operator
-from pipelink_ir.passes.scheduling.tuning import tried, typed_for
+from pipelink_ir.passes.scheduling.tuned_lookup import tried, typed_for
 from pipelink_ir.runtime.runnable import Runnable, Settings
 from pipelink_ir.runtime.targets import Target
 from pipelink_ir.runtime.tuning.candidates import Candidate, candidates, joined

@@ -18,7 +18,7 @@ from pipelink_ir.passes.manager import parse_passes
 from pipelink_ir.passes.scheduling.identity import Identity, identity
 from pipelink_ir.passes.scheduling.tuned import Entry, value_of
 from pipelink_ir.passes.scheduling.tuned_file import parse_tuned, read_tuned, tuned_text
-from pipelink_ir.passes.scheduling.tuning import typed_for
+from pipelink_ir.passes.scheduling.tuned_lookup import typed_for
 from pipelink_ir.runtime.compile import tune
 from pipelink_ir.runtime.sources import read_program
 from pipelink_ir.runtime.targets import parse_target
