@@ -34,19 +34,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Note, Report, UsageError
-from pipelink_ir.ir.nodes import Alias, Expr, Module, Node, Operand, Operator, Pipeline
+from pipelink_ir.ir.nodes import Alias, Expr, Module, Node, Operator, Pipeline
 from pipelink_ir.ir.targets import Arch, arch_help, parse_arch
 from pipelink_ir.ir.walk import deep
-from pipelink_ir.passes.contracts.edges import declared_range
 from pipelink_ir.passes.manager import register_pass
 from pipelink_ir.passes.precision.calibrated import Calibration, check_calibration
 from pipelink_ir.passes.precision.choices import Pushing, given_codes, put_chosen
 from pipelink_ir.passes.precision.demands import check_demands, not_admitted
 from pipelink_ir.passes.precision.edges import Line, Operators, args_of, joined, named, spread, stem, with_operators
-from pipelink_ir.passes.precision.floats import LARGEST, lowered, with_clause
+from pipelink_ir.passes.precision.floats import lowered, with_clause
 from pipelink_ir.passes.precision.insert import put_in, results_in
+from pipelink_ir.passes.precision.limits import check_limits
 from pipelink_ir.passes.precision.own_kernels import runs_kernel, without_kernel
 from pipelink_ir.passes.precision.plans import Plan
 from pipelink_ir.passes.precision.policy import Policy, policy_of
@@ -123,17 +122,14 @@ class _Lowering:
 
     def _decide(self) -> None:
         """Plan every node, and report what the program's contracts have against it."""
-        told: set[tuple[str, str]] = set()
         for p in self.module.pipelines:
             ranges = self.calibration if self.calibration is not None and self.calibration.pipeline == p.name else None
             self.plans[p.name] = plans_of(p, self.operators.known, self.policies, ranges)
+            check_limits(p, self.operators.known, self.plans[p.name], ranges, self.report)
             for n in p.nodes:
                 plan = self.plans[p.name].get(n.results[0].name) if isinstance(n, Node) else None
-                if plan is not None and isinstance(n, Node):
-                    _check_ranges(self.operators.known[n.op], plan, told, self.report)
-                    _check_seen(n, self.operators.known[n.op], plan, ranges, self.report)
-                    if self.options.pipeline in ("", p.name):
-                        _check_missing(n, p.name, self.operators.known[n.op], plan, self.calibration, self.report)
+                if plan is not None and isinstance(n, Node) and self.options.pipeline in ("", p.name):
+                    _check_missing(n, p.name, self.operators.known[n.op], plan, self.calibration, self.report)
 
     def _try(self) -> Module | None:
         """Lower everything once, to see what cannot be; None if there is such."""
@@ -243,42 +239,6 @@ class _Lowering:
         return (), None
 
 
-def _check_ranges(op: Operator, plan: Plan, told: set[tuple[str, str]], report: Report) -> None:
-    """Whether the contract of an operator can be kept in a dtype: what it promises or takes must not lie beyond its largest number."""
-    for o in (*op.operands, *op.results) if plan.dtype is not None else ():
-        found = contracts.setting(op, "semantic", "range", o.name)
-        have = declared_range(found.setting) if found is not None and o.name in plan.names else None
-        if found is None or have is None or plan.dtype is None or (op.name, o.name) in told:
-            continue
-        largest = max(abs(have.lo), abs(have.hi))
-        if largest <= LARGEST[plan.dtype] or largest == float("inf"):
-            continue
-        told.add((op.name, o.name))
-        what = "takes" if _is_operand(op, o) else "promises"
-        report.error("range", plan.policy.spans.get("dtype", plan.policy.span),
-                     f"the policy takes '%{o.name}' to {plan.dtype}, which ends at {LARGEST[plan.dtype]:g}, but '@{stem(op.name)}' {what} values up to "
-                     f"{largest:g}",
-                     [Note("its range", found.setting.span)], "lower to bf16, or leave this operator as it is")
-
-
-def _check_seen(n: Node, op: Operator, plan: Plan, calibration: Calibration | None, report: Report) -> None:
-    """Values beyond the largest number of a dtype that calibration has seen on an edge that is to have it: they would be infinite, or NaN in f8e4m3."""
-    if plan.dtype is None or calibration is None:
-        return
-    edges = [(o, e) for o, e in zip((*op.operands, *op.results), (*args_of(n), *n.results), strict=True) if o.name in plan.names and o.name not in plan.codes]
-    for o, e in edges:
-        seen = calibration.edges.get(e.name)
-        largest = max(abs(seen.min), abs(seen.max)) if seen is not None else 0.0
-        if seen is None or largest <= LARGEST[plan.dtype]:
-            continue
-        finite = contracts.setting(op, "semantic", "finite", o.name)
-        notes = [Note("the node", n.loc or n.op_span), *([Note(f"'%{o.name}' is to be finite", finite.setting.span)] if finite is not None else [])]
-        report.error("range", plan.policy.spans.get("dtype", plan.policy.span),
-                     f"the policy takes '%{e.name}' to {plan.dtype}, which ends at {LARGEST[plan.dtype]:g}, but calibration has seen {largest:g} there", notes,
-                     "lower to bf16, or leave this operator as it is")
-        return
-
-
 def _check_missing(n: Node, pipeline: str, op: Operator, plan: Plan, calibration: Calibration | None, report: Report) -> None:
     """Ranges that a policy wants calibrated and that nobody has measured."""
     if not plan.missing or plan.refused is not None:
@@ -292,7 +252,3 @@ def _check_missing(n: Node, pipeline: str, op: Operator, plan: Plan, calibration
         where = f"{calibration.path or 'the calibration'}{other} has no range of {names}"
     report.error("downgrade", policy.spans.get("ranges", policy.span), f"'@{stem(op.name)}' is to run on codes of calibrated ranges, and {where}",
                  [Note("it is read here", n.loc or n.op_span)], "measure it, pipelinkc calibrate FILE --data …, or write 'ranges = dynamic' into the clause")
-
-
-def _is_operand(op: Operator, o: Operand) -> bool:
-    return any(x is o for x in op.operands)

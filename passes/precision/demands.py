@@ -13,6 +13,7 @@ from pipelink_ir.ir.nodes import Module, Node, Operator, Setting
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.targets import Arch, requirements
 from pipelink_ir.passes.precision.edges import stem
+from pipelink_ir.passes.precision.own_kernels import GENERATED
 from pipelink_ir.passes.precision.plans import Plan
 from pipelink_ir.passes.precision.policy import Policy
 
@@ -48,9 +49,11 @@ def _check(n: Node, op: Operator, plan: Plan | None, arch: Arch, carried: Contai
         return
     why = (plan.refused or "").removeprefix("declined: ")
     policy = plan.policy
+    at = policy.spans.get("dtype", policy.spans.get("weights", policy.span))
+    if plan.lowers:
+        _check_library(n, op, plan, at, arch, report)
     if plan.lowers or not why:
         return
-    at = policy.spans.get("dtype", policy.spans.get("weights", policy.span))
     if admits is not None:
         _only_way(n, op, at, admits, why, arch, report)
     elif plan.never and policy.span not in carried and _meant(op, policy):
@@ -64,6 +67,18 @@ def _only_way(n: Node, op: Operator, at: Span, admits: Setting, why: str, arch: 
     report.error("downgrade", at, f"the policy is the only way to {arch} and cannot be carried out ({why}), but {expected}",
                  [Note("it asks for it here", admits.span), Note("the node", n.loc or n.op_span)], "lower it to a dtype that it admits, or drop the target",
                  About("downgrade", stem(op.name), n.results[0].name, expected, str(arch)))
+
+
+def _check_library(n: Node, op: Operator, plan: Plan, at: Span, arch: Arch, report: Report) -> None:
+    """No library is called for codes, so an operator that runs on libraries alone cannot have them."""
+    found = contracts.setting(op, "compile", "library")
+    names = contracts.words(found.setting.value) if found is not None else []
+    if found is None or not plan.codes or arch.kind != "cuda" or plan.policy.library is not None or not names or GENERATED in names:
+        return
+    expected = f"'@{stem(op.name)}' runs on {', '.join(names)} alone, which is not called for codes"
+    got = f"the policy quantises to {plan.policy.dtype or plan.policy.weights}"
+    report.error("downgrade", at, f"{got}, but {expected}", [Note("its libraries", found.setting.span), Note("the node", n.loc or n.op_span)],
+                 "add 'generated' to the list, or 'library = generated' to the clause", About("downgrade", stem(op.name), n.results[0].name, expected, got))
 
 
 def _meant(op: Operator, policy: Policy) -> bool:
