@@ -72,6 +72,12 @@ def test_starting_is_cheap(code: str) -> None:
     assert done.stderr.strip() == "loaded:"
 
 
+@pytest.mark.parametrize("folder", ["passes/precision", "passes/scheduling", "backends/loops/gpu"])
+def test_large_folders_have_a_page_that_names_every_module(folder: str) -> None:
+    page = (ROOT / folder / "__init__.py").read_text(encoding="utf-8")
+    assert {f.stem for f in (ROOT / folder).glob("*.py")} - {"__init__"} - set(re.findall(r"\w+", page)) == set()
+
+
 def test_package_data_is_found() -> None:
     package = files("pipelink_ir")
     for name in ("std/core.plir", "std/image.plir", "std/nn.plir", "grammar/plir.lark", "py.typed"):
