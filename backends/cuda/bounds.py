@@ -117,6 +117,8 @@ def _floordiv(a: Interval, b: Interval) -> Interval:
 
 
 def _mod(a: Interval, b: Interval) -> Interval:
+    if a[0] == a[1] and b[0] == b[1] != 0:
+        return a[0] % b[0], a[0] % b[0]
     if b[0] > 0 and 0 <= a[0] and a[1] < b[0]:
         return a
     return min(0, b[0] + 1), max(0, b[1] - 1)

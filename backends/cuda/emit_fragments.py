@@ -67,7 +67,7 @@ def fragment_line(s: Statement, e: Expressions, fragments: dict[str, str]) -> st
     if isinstance(s, StoreFragment):
         return f"{fragments[s.fragment]}.store<{s.pitch}>({e.address(s.part)}, {e.places[s.buffer].name});"
     if isinstance(s, Trade):
-        return f"pl::trade({e.places[s.target].name}, {e.places[s.source].name});"
+        return f"pl::trade<{s.count}>({e.places[s.target].name}, {e.places[s.source].name});"
     if isinstance(s, StripLine):
         source = f"&{e.place(s.buffer, s.strip.left).name}[{e.address(s.index)}]"
         return f"pl::strip_line<{s.strip.bytes}, {str(s.wide).lower()}>(&{e.places[s.words].name}[{s.at}], {source}, {e.data(s.inside)});"

@@ -98,7 +98,8 @@ class _Checker:
         elif isinstance(s, form.Contract):
             self.contract(s, level)
         elif isinstance(s, form.Trade):
-            self.need({s.target, s.source} <= self.own and self.memory[s.target].bytes <= 2, f"%{s.source} cannot be traded to %{s.target}")
+            fits = s.count in (8, 16) and s.count * self.memory[s.target].bytes <= 16
+            self.need({s.target, s.source} <= self.own and fits, f"%{s.source} cannot be traded to %{s.target}")
         elif isinstance(s, form.StripLine | form.StripMultiply):
             self.strip(s)
         elif isinstance(s, form.Words):

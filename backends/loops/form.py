@@ -379,11 +379,12 @@ class StoreFragment:
 @dataclass(frozen=True, slots=True)
 class Trade:
     """Four neighbouring threads of a warp trade what they have in scratch of their own: thread `q` of them gets elements `2 * q` and `2 * q + 1` of `source` of
-    all four, in their order, as the eight elements of `target`. Float values are rounded to the dtype of `target`, one or two bytes, on the way. All threads of
-    a warp come to it together: it stands in loops of kind `each`, under no `If`."""
+    all four, in their order, as the eight elements of `target`. Of sixteen bytes it gets the elements from `4 * q` on, two of all four and then two more. Float
+    values are rounded to the dtype of `target`, one or two bytes, on the way. All threads of a warp come to it together: it stands in loops of kind `each`, under no `If`."""
 
     target: str
     source: str
+    count: int = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,21 @@ template <int COUNT> PL_DEVICE void store_bytes(void* to, const int* from) {
 }
 template <int COUNT> PL_DEVICE void store_many(i8* to, const int* from) { store_bytes<COUNT>(to, from); }
 template <int COUNT> PL_DEVICE void store_many(u8* to, const int* from) { store_bytes<COUNT>(to, from); }
+// Bytes that a thread may hold as words.
+template <int COUNT, typename T> PL_DEVICE void store_held(T* to, const T* from) {
+  if constexpr (COUNT % 4 == 0) {
+    Many<u32, COUNT / 4> all;
+    PL_UNROLL
+    for (int k = 0; k < COUNT / 4; k++) memcpy(&all.at[k], from + 4 * k, 4);
+    put_many<COUNT / 4>(reinterpret_cast<u32*>(to), all);
+  } else {
+    Many<T, COUNT> all;
+    memcpy(&all, from, COUNT);
+    put_many<COUNT>(to, all);
+  }
+}
+template <int COUNT> PL_DEVICE void store_many(i8* to, const i8* from) { store_held<COUNT>(to, from); }
+template <int COUNT> PL_DEVICE void store_many(u8* to, const u8* from) { store_held<COUNT>(to, from); }
 
 }  // namespace pipelink
 

@@ -34,16 +34,9 @@ template <typename Rule, typename Bits> struct Pair<Narrow<Rule, Bits>> {
     at[1].pattern = Bits(word >> (8 * int(sizeof(T))));
   }
 };
-template <typename To, typename From> PL_DEVICE void trade(To* to, const From* from) {
+PL_DEVICE void trade_words(u32* words) {
   const int lane = thread() % 32;
   const bool odd = lane % 2 != 0, high = lane / 2 % 2 != 0;
-  u32 words[4];
-  PL_UNROLL
-  for (int k = 0; k < 4; k++) {
-    To two[2];
-    put_two(two, from[2 * k], from[2 * k + 1]);
-    words[k] = Pair<To>::word(two);
-  }
   PL_UNROLL
   for (int k = 0; k < 4; k += 2) {
     const u32 got = PL_SHUFFLE(odd ? words[k] : words[k + 1], lane ^ 1);
@@ -56,8 +49,38 @@ template <typename To, typename From> PL_DEVICE void trade(To* to, const From* f
     words[k] = high ? got : words[k];
     words[k + 2] = high ? words[k + 2] : got;
   }
+}
+template <typename To, typename From> PL_DEVICE u32 pair_word(const From* from) {
+  To two[2];
+  put_two(two, from[0], from[1]);
+  return Pair<To>::word(two);
+}
+// Four bytes of as many elements.
+template <typename To, typename From> PL_DEVICE u32 four_word(const From* from) { return pair_word<To>(from) | pair_word<To>(from + 2) << 16; }
+template <typename To> PL_DEVICE u32 four_word(const int* from) { return u32(four<0>(from[0], from[1], from[2], from[3])); }
+// Of 16 bytes it gets pairs 2 * q of each, and then 2 * q + 1 of each.
+template <int COUNT, typename To, typename From> PL_DEVICE void trade(To* to, const From* from) {
+  static_assert(COUNT == 8 || (COUNT == 16 && sizeof(To) == 1), "a word of each lane for each other one");
+  u32 words[4];
   PL_UNROLL
-  for (int k = 0; k < 4; k++) Pair<To>::put(to + 2 * k, words[k]);
+  for (int k = 0; k < 4; k++) {
+    if constexpr (COUNT == 8) {
+      words[k] = pair_word<To>(from + 2 * k);
+    } else {
+      words[k] = four_word<To>(from + 4 * k);
+    }
+  }
+  trade_words(words);
+  if constexpr (COUNT == 8) {
+    PL_UNROLL
+    for (int k = 0; k < 4; k++) Pair<To>::put(to + 2 * k, words[k]);
+  } else {
+    PL_UNROLL
+    for (int k = 0; k < 4; k++) {
+      const u32 bytes = permuted(words[k % 2 * 2], words[k % 2 * 2 + 1], k < 2 ? 0x5410u : 0x7632u);
+      memcpy(to + 4 * k, &bytes, 4);
+    }
+  }
 }
 
 #if PL_SM90A
