@@ -17,7 +17,7 @@ from pipelink_ir.runtime.project import Project, find_project
 from pipelink_ir.runtime.results import Results
 from pipelink_ir.runtime.runnable import Artifacts, Runnable, Settings, load_module
 from pipelink_ir.runtime.sources import read_program
-from pipelink_ir.runtime.targets import Target, best_target, checked_for, completed, lowered_for, parse_target, placed_on, with_libraries
+from pipelink_ir.runtime.targets import Target, best_target, check_kernels, checked_for, completed, lowered_for, parse_target, placed_on, with_libraries
 from pipelink_ir.runtime.tuning.files import with_tuned
 
 if TYPE_CHECKING:
@@ -156,6 +156,8 @@ def compile_module(module: Module, target: Target, pipeline: str | None = None, 
     report, typed = Report(), _Typed()
     steps = lowered_for(with_libraries(completed(parse_passes(target.passes) if steps is None else steps, target), target, module), target, module, name)
     module = run_passes(module, steps, report, [*hooks, typed])
+    check_kernels(module, name, target, report)
+    report.stop_if_failed()
     made = next(p for p in module.pipelines if p.name == name)
     compiled = Compiled(module, made, target, report.diagnostics, float64, pipeline_text(steps), typed.module, settings)
     check_denied(compiled.ledger if settings.deny else (), settings.deny, report, compiled.pipeline.name_span)

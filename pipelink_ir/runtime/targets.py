@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pipelink_ir.ir.diagnostics import Diagnostic, ProgramError, UsageError, did_you_mean
-from pipelink_ir.ir.nodes import Module
+from pipelink_ir.ir.diagnostics import Diagnostic, Note, ProgramError, Report, UsageError, did_you_mean
+from pipelink_ir.ir.nodes import Module, Node
 from pipelink_ir.ir.source import elsewhere
 from pipelink_ir.ir.targets import CALLED, EMULATED, Arch, arch_of_target, known_archs
+from pipelink_ir.passes.infer.text import written
 from pipelink_ir.passes.manager import Step, step
 
 if TYPE_CHECKING:
@@ -186,6 +187,26 @@ def completed(steps: Sequence[Step], target: Target) -> tuple[Step, ...]:
         if name not in names:
             (tail if name in ("flatten", "verify-plan") else head).append(step(name))
     return (*head, *steps, *tail)
+
+
+def check_kernels(module: Module, pipeline: str, target: Target, report: Report) -> None:
+    """Whether what is to run there can: kernels of users that have no other meaning need a GPU, or one that is played. A program that declares no targets is
+    asked this only here, since it runs on whatever there is."""
+    if target.device is not None or target.played or target.no_device:
+        return
+    operators = {o.name: o for o in module.operators}
+    todo = [n for p in module.pipelines if p.name == pipeline for n in reversed(p.nodes)]
+    seen: set[str] = set()
+    while todo:
+        n = todo.pop()
+        op = operators.get(n.op) if isinstance(n, Node) else None
+        if not isinstance(n, Node) or op is None or op.name in seen:
+            continue
+        seen.add(op.name)
+        todo += reversed(op.graph.nodes) if op.graph is not None else ()
+        if op.compute is None and op.kernel is not None:
+            report.error("arch", n.op_span, f"'@{written(op.name)}' is a CUDA kernel alone, but is run on {target.name}", [Note("the kernel", op.kernel.span)],
+                         f"run it on a GPU, 'cuda', or on one that the processor plays, 'cuda-emulated'; or add a 'compute' to '@{written(op.name)}'")
 
 
 def unsupported(what: str, help: str) -> ProgramError:

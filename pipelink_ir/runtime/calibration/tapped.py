@@ -21,7 +21,7 @@ from pipelink_ir.runtime.bind import Bound
 from pipelink_ir.runtime.calibration.samples import Sample
 from pipelink_ir.runtime.compile import pick_pipeline
 from pipelink_ir.runtime.runnable import Runnable, Settings
-from pipelink_ir.runtime.targets import Target, completed, placed_on
+from pipelink_ir.runtime.targets import Target, check_kernels, completed, placed_on
 
 LIMIT = 2 << 30
 """Bytes of edges that are kept at a time: larger pipelines run several times, for some of their edges each."""
@@ -76,6 +76,8 @@ def flattened(module: Module, target: Target, pipeline: str | None, attributes: 
     cut = max((k + 1 for k, s in enumerate(steps) if s.name == "flatten"), default=len(steps))
     report, before = Report(), _Before()
     done = run_passes(module, steps[:cut], report, [before])
+    check_kernels(done, name, target, report)
+    report.stop_if_failed()
     return Flat(done, name, target, tuple(steps[cut:]), before.module or done, settings, report, float64)
 
 

@@ -222,3 +222,21 @@ def test_a_clause_that_nothing_comes_of_is_told() -> None:
     compiled = pl.compile(SOFT.replace("ARCH", "").replace("KEYS", ""), target="cuda-emulated:sm_75")
     assert [(d.severity, d.code, d.span.line) for d in compiled.diagnostics] == [("warning", "PL4201", 3)]
     assert "nothing comes of this policy on sm_75" in compiled.diagnostics[0].message
+
+
+ALONE = TWICE + "pipeline @p(%x: tensor<NxMxf32>) -> (%y: tensor<NxMxf32>) { %y = @twice(%x) }\n"
+
+
+def test_a_kernel_without_a_meaning_needs_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that declares no targets runs on what there is; where that is a processor, it says so at the node."""
+    monkeypatch.setattr("pipelink_ir.runtime.compile.best_target", lambda: "cpu")
+    path = program(tmp_path, ALONE, "downgrade sm_75 { dtype = f16, force = true, budget = 1e-2 }", compute="")
+    x = drawn(2, 3)
+    for fails in (lambda: pl.compile(path), lambda: pl.calibrate(path, [{"x": x}], on="cpu", targets="sm_75")):
+        with pytest.raises(pl.ProgramError, match="'@twice' is a CUDA kernel alone") as caught:
+            fails()
+        assert [(d.code, d.span.line) for d in caught.value.diagnostics] == [("PL4001", 7)]
+    found = pl.calibrate(path, [{"x": x}], on="cuda-emulated", targets="sm_75")
+    assert found.ok
+    rounded = 2 * x.astype(np.float16).astype(F32)
+    assert found.calibration.errors["sm_75"]["y"] == pytest.approx(np.abs(rounded - 2 * x).max() / np.abs(2 * x).max(), rel=1e-3)
