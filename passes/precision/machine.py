@@ -27,8 +27,8 @@ OLDER = 0.3
 """The same on sm_90 by the instruction of older devices (`mma.sync`)."""
 ATTENTION = {True: 0.75, False: 0.45}
 """The same in attention, whether the copy engine feeds it or not."""
-BEGINNING = 2.0
-"""Rounds of tiles of bytes (codes, f8) that the first and the last of them cost more, where they stream."""
+BEGINNING = 1.0
+"""Rounds of tiles of bytes (codes, f8) that beginning and ending them costs, where they stream."""
 SAME_LINE = 3
 """So many times what is read must fit into the cache to be there when the next kernel reads it."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
-from math import ceil
 
 from pipelink_ir.ir.diagnostics import Report
 from pipelink_ir.ir.dtypes import DTYPES
@@ -186,14 +185,16 @@ def _kernel(k: Kernel, tensors: Mapping[str, Tensor], size: dict[str, float], cl
     memory = (moved - near) / machine.bandwidth + near / machine.near
     beside = plain / machine.arithmetic
     if k.tiles is not None:
-        seconds = machine.launch + max(beside, _streamed(k, products, env, machine)) + 0.75 * memory
+        cores = _streamed(k, products, env, machine)
+        seconds = machine.launch + max(beside, cores) + min(beside, cores) / 4 + 0.75 * memory
     else:
         # Without a rate for a dtype the scheduler would not have taken tensor cores.
         arithmetic = beside + sum(m / machine.cores(d, k.kind, k.flows) for d, m in products)
         if k.flows:
             cores = arithmetic - beside
             arithmetic = max(beside, cores) + min(beside, cores) / 4
-        seconds = machine.launch + max(memory, arithmetic) + min(memory, arithmetic) / 2
+        alone = max(memory, arithmetic) + min(memory, arithmetic) / 2
+        seconds = machine.launch + max(k.slow * alone, k.chain.seconds(env, machine.processors) if k.chain is not None and machine.sm else 0.0)
     for name, times in k.copied.items():
         seconds += machine.launch + size[name] * (1 + times) / machine.bandwidth
         moved += size[name] * (1 + times)
@@ -206,10 +207,10 @@ def _one(seconds: float, moved: float, operations: float, launches: int) -> Pric
 
 
 def _streamed(k: Kernel, products: list[tuple[str, float]], env: Mapping[str, int], machine: Machine) -> float:
-    """Seconds of products that stream, in rounds of a tile for each processor."""
+    """Seconds of products that stream, in rounds of a tile for each processor, of which the last one need not be whole."""
     assert k.tiles is not None
     dtype = products[0][0]
-    rounds = ceil(k.tiles.count(env) / machine.processors) + (BEGINNING if dtype in DTYPES and DTYPES[dtype].bytes == 1 else 0.0)
+    rounds = max(1.0, k.tiles.count(env) / machine.processors) + (BEGINNING if dtype in DTYPES and DTYPES[dtype].bytes == 1 else 0.0)
     return rounds * machine.processors * k.tiles.work(env) / machine.cores(dtype, k.kind)
 
 

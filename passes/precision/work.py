@@ -18,6 +18,8 @@ from pipelink_ir.passes.fusion.cost import amount, value_of
 from pipelink_ir.passes.fusion.facts import Amount
 from pipelink_ir.passes.infer.operator import KEPT, typed_operator
 from pipelink_ir.passes.scheduling.attention import Attention, Choosing
+from pipelink_ir.passes.scheduling.columns import Columns
+from pipelink_ir.passes.scheduling.convolutions import Convolution
 from pipelink_ir.passes.scheduling.costs import Plan, cost_of
 from pipelink_ir.passes.scheduling.counts import count, known, ranges_of, terms, unrolled
 from pipelink_ir.passes.scheduling.derivation import derivation
@@ -27,6 +29,7 @@ from pipelink_ir.passes.scheduling.kernels import KernelPlan, launches_of
 from pipelink_ir.passes.scheduling.place import plan as cpu_plan
 from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.rows import Span
+from pipelink_ir.passes.scheduling.shape import Shape
 from pipelink_ir.passes.scheduling.streams import COLUMNS, ENOUGH, ROWS, Streamed, Turning
 from pipelink_ir.passes.scheduling.strips import Strips
 from pipelink_ir.passes.scheduling.tensor_cores import BYTES, TensorCores, plain_read
@@ -43,26 +46,42 @@ BY_NUMBER = 2.0
 """A quotient by a number that is known, correctly rounded: a product and its correction."""
 TILED = 64
 """A kernel with tiles makes an element of a factor once for so many of the other one."""
-TAKEN = 18.0
-"""What an element of the factor costs that a kernel for few rows reads once, as it is (what f16 takes there lies between this kernel and that of cuBLAS) …"""
-CONVERTED = {4: 17.0, 8: 24.0}
+TAKEN = {1: 8.0, 2: 15.0}
+"""What an element of the factor costs that a kernel for few rows reads once, as it is, by its bytes …"""
+CONVERTED = {4: 13.0, 8: 10.0}
 """… as codes of which it makes numbers, by their bits …"""
 ROW = 0.2
-"""… and more for each row (4096 x 11008; f16 between what this kernel takes and what cuBLAS does)."""
+"""… and more for each row (4096 x 11008)."""
 FEW = 16
 """So many rows a kernel for few has at most."""
 LINE, GATHERED_LINE = 220.0, 90.0
 """What a line of a row costs in strips, and an element of one that is put together of single elements."""
-ELEMENT = 40.0
-"""What an element of a factor costs that a kernel with tiles for tensor cores does not copy by 16 bytes …"""
-SPLIT = 15.0
-"""… and what it costs to find the place of one whose line or term has a further index."""
+TAP = 1.6
+"""What a byte costs that a convolution by tiles takes from shared memory, once for each place of the window."""
+COLUMN = 15.0
+"""What an element costs that is summed with those above and below it."""
+STEP = 0.55e-6
+"""Seconds of a step of a kernel with tiles, from one tile of the factors to the next …"""
+ELEMENT = 0.2e-6
+"""… more for each element that a thread brings by itself, since it cannot be copied by 16 bytes …"""
+SPLIT = 0.7e-6
+"""… and for each further index of lines or terms, by which the place of a copy is found."""
+TURN = 0.2e-6
+"""Seconds of a turn of a block, whose threads then have added up an element each."""
+THREADS = 256
+"""Threads of such a block."""
+NARROW = 3.0
+"""How many times as long a product of few rows takes that threads multiply, not tensor cores."""
+MANY = 1 << 20
+"""What a size that is not known is taken for here."""
 PRODUCT = 16
 """A sum of products of fewer terms is left to plain arithmetic by all kernels."""
 ON_CORES = frozenset(("few", "mma", "wgmma", "strips", "convolution", "attention"))
 """Kinds of kernels that multiply on tensor cores."""
-BESIDE = {"mma": 3.0, "wgmma": 2.6, "strips": 0.5, "attention": 2.0}
+BESIDE = {"mma": 3.0, "wgmma": 2.6, "strips": 0.5, "convolution": 0.6, "attention": 2.0}
 """Kinds of kernels in which everything beside the products takes so many times as long: few warps have all registers (H200, measured)."""
+FLOWING = 1.3
+"""The same in attention that the copy engine feeds."""
 CODE_TAP = 0.5
 """A product of two codes with its addition in a window: four of them are one instruction."""
 APART = {1: 150.0, 2: 60.0}
@@ -92,6 +111,24 @@ class Tiles:
         return ROWS * COLUMNS * amount(Amount(self.terms, 1.0), env)
 
 
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Steps of a block that wait for each other: one for so many terms, each of some seconds, in blocks of so many places."""
+
+    terms: tuple[Range, ...]
+    each: float
+    step: int
+    axes: tuple[tuple[Range, ...], ...]
+    tile: tuple[int, ...]
+    beside: int
+    """Blocks on a processor."""
+
+    def seconds(self, env: Mapping[str, int], processors: int) -> float:
+        """Of all blocks, as many at a time as there is room for."""
+        blocks = prod(ceil(amount(Amount(r, 1.0), env) / n) for r, n in zip(self.axes, self.tile, strict=True))
+        return ceil(blocks / (self.beside * processors)) * ceil(amount(Amount(self.terms, 1.0), env) / self.step) * self.each
+
+
 @dataclass(slots=True)
 class Kernel:
     """One launch. `reads` are the operands and locals in memory that it reads, `writes` what it stores."""
@@ -114,6 +151,10 @@ class Kernel:
     span: Span | None = None
     launches: int = 1
     """With those that only put its parts together."""
+    chain: Chain | None = None
+    """What it waits for in order."""
+    slow: float = 1.0
+    """How many times as long it takes as its bytes and operations say."""
 
     def fits(self, env: Mapping[str, int]) -> bool:
         """Whether it is the one for these sizes."""
@@ -173,7 +214,9 @@ def _launch(op: TypedOperator, plan: Plan, launch: tuple[KernelPlan, ...]) -> It
             continue
         names = k.way.tensors if isinstance(k.way, Group) else tuple(t.name for t, _ in k.jobs)
         one = _one(op, plan, names, k)
-        out.plain += [Amount(a.ranges, a.each * BESIDE.get(k.kind, 1.0)) for a in one.plain] + _lines(k)
+        flows = isinstance(k.way, Attention) and k.way.flowing
+        beside = FLOWING if flows else BESIDE.get(k.kind, 1.0)
+        out.plain += [Amount(a.ranges, a.each * beside) for a in one.plain] + _lines(k)
         out.cores += one.cores
         out.reads |= one.reads
         out.writes |= one.writes
@@ -185,18 +228,53 @@ def _launch(op: TypedOperator, plan: Plan, launch: tuple[KernelPlan, ...]) -> It
             out.tiles = Tiles(rows, columns, batch, tuple(ranges_of(p.reduce)))
             out.copied |= {m.tensor: d.bytes / op.tensors[m.tensor].dtype.bytes
                            for m, d in zip((k.way.left, k.way.right), k.way.dtypes, strict=True) if m.moved}
-        out.flows |= isinstance(k.way, Attention) and k.way.flowing
+        out.flows |= flows
+        out.chain = _chain(op, plan, k) or out.chain
+        if isinstance(k.way, Product) and (prod(count(k.jobs[0][1].axes[n]) or MANY for n in k.way.rows) < FEW):
+            out.slow = NARROW
     if out.writes:
         yield out
 
 
 def _lines(k: KernelPlan) -> list[Amount]:
-    """What strips do for each line of a row."""
-    if not isinstance(k.way, Strips):
+    """What strips and convolutions do for the lines of a row."""
+    if not isinstance(k.way, Strips | Convolution):
         return []
     p, axes = k.way.product, k.jobs[0][1].axes
-    each = GATHERED_LINE * prod(count(r) or 1 for r in ranges_of(p.reduce)) if k.way.gathered else LINE * k.way.lines
+    terms = prod(count(r) or 1 for r in ranges_of(p.reduce))
+    if isinstance(k.way, Convolution):
+        each = TAP * terms * k.way.left.bytes
+    else:
+        each = GATHERED_LINE * terms if k.way.gathered else LINE * k.way.lines
     return [Amount(tuple(axes[n] for n in p.rows), each)]
+
+
+def _chain(op: TypedOperator, plan: Plan, k: KernelPlan) -> Chain | None:
+    """Steps of a kernel that follow each other."""
+    if isinstance(k.way, TensorCores):
+        p, axes = k.way.product, k.jobs[0][1].axes
+        some = tuple(tuple(axes[n] for n in of) for of in (p.rows, p.columns, p.batch))
+        threads = 32 * prod(k.way.warps)
+        each = STEP + sum(_staged(op, plan, k.way, f) * lines * k.way.depth / threads for f, lines in ((p.left, k.way.rows), (p.right, k.way.columns)))
+        each += SPLIT * (2 * max(0, len(ranges_of(p.reduce)) - 1) + max(0, len(p.rows) - 1) + max(0, len(p.columns) - 1))
+        return Chain(tuple(ranges_of(p.reduce)), each, k.way.depth, some, (k.way.rows, k.way.columns, 1), 2)
+    if isinstance(k.way, Shape) and k.kind == "block":
+        of = k.jobs[0][1]
+        long = [x for x in _reductions(op, plan, of.value) if not unrolled(x)]
+        outer = tuple(of.axes[n] for n in k.way.axes)
+        return Chain(tuple(ranges_of(long[0])), TURN, THREADS, (outer,), (1,), 8) if long else None
+    return None
+
+
+def _reductions(op: TypedOperator, plan: Plan, x: Expr) -> Iterator[Reduce]:
+    """The reductions that a value is made of."""
+    if isinstance(x, Reduce):
+        yield x
+    if isinstance(x, Read) and plan.local(x.tensor):
+        for p in op.tensors[x.tensor].pieces:
+            yield from _reductions(op, plan, p.value)
+    for c in children(x):
+        yield from _reductions(op, plan, c)
 
 
 def _factors(op: TypedOperator, k: KernelPlan) -> str:
@@ -208,16 +286,13 @@ def _factors(op: TypedOperator, k: KernelPlan) -> str:
 def _taken(op: TypedOperator, way: Few) -> float:
     """What a kernel for few rows makes of each element of the factor that it reads once."""
     stored = op.tensors[way.stream].dtype
-    return TAKEN if stored.bytes > 1 or stored is way.right else CONVERTED[4 if way.shared > 1 else 8]
+    return TAKEN[stored.bytes] if stored is way.right else CONVERTED[4 if way.shared > 1 else 8]
 
 
 def _staged(op: TypedOperator, plan: Plan, way: TensorCores, factor: Expr) -> float:
-    """What finding an element of a factor costs a kernel with tiles, for each multiplication."""
-    p = way.product
-    left = factor is p.left
-    other = way.columns if left else way.rows
-    further = max(0, len(ranges_of(p.reduce)) - 1) + max(0, len(p.rows if left else p.columns) - 1)
-    return (SPLIT * further + (0.0 if _by_lines(op, plan, p, factor, way.left if left else way.right) else ELEMENT)) / other
+    """What bringing an element of a factor costs a thread."""
+    left = factor is way.product.left
+    return 0.0 if _by_lines(op, plan, way.product, factor, way.left if left else way.right) else ELEMENT
 
 
 def _by_lines(op: TypedOperator, plan: Plan, p: Product, factor: Expr, dtype: DType) -> bool:
@@ -267,7 +342,7 @@ class _Walker:
         self.taken = _taken(op, k.way) if k is not None and isinstance(k.way, Few) else None
         self.stream = k.way.stream if k is not None and isinstance(k.way, Few) else None
         """What few rows read once: what is made of it on the way is part of `taken`."""
-        self.way = k.way if k is not None and isinstance(k.way, TensorCores) else None
+        self.columns = k is not None and isinstance(k.way, Columns)
         self.loops = k is not None and k.kind in LOOPS
         self.across = ""
         """The index by which neighbouring threads differ."""
@@ -316,10 +391,6 @@ class _Walker:
             if self.taken is not None:
                 work[around] = work.get(around, 0.0) + share * (self.taken / self.tiled + ROW)
                 return
-            if self.way is not None:
-                # Undone by what everything beside the products is multiplied with.
-                more = sum(_staged(self.op, self.plan, self.way, f) for f in (self.way.product.left, self.way.product.right)) / BESIDE["mma"]
-                work[around] = work.get(around, 0.0) + share * more if more else work.get(around, 0.0)
             for f in x.body.args:
                 if plain_read(f) is None:
                     self._walk(f, around, share / self.tiled, work)
@@ -328,6 +399,8 @@ class _Walker:
             work[around] = work.get(around, 0.0) + share * CODE_TAP
             return
         work[around] = work.get(around, 0.0) + share
+        if self.columns:
+            work[around] += share * COLUMN
         if self.loops and not unrolled(x):
             work[around] += share * sum(self._apart(r, x) for r in reads_in(x.body) if self._is_apart(r))
         for part in (x.where, x.body):

@@ -55,6 +55,36 @@ def weights_alone(m: int, dtype: str, k: int = 4096, n: int = 11008) -> str:
             f"pipeline @p({operands.replace('PARAM', 'param ')}) -> ({result}) {{ %y = @f({names}) }}\n")
 
 
+def product(m: int, k: int, n: int, turned: bool = True) -> str:
+    """A product of f16, its right factor with terms as neighbours or with columns."""
+    w, at = (f"{n}x{k}", "j, k") if turned else (f"{k}x{n}", "k, j")
+    operands, result = f"%x: tensor<{m}x{k}xf16>, PARAM%w: tensor<{w}xf16>", f"%y: tensor<{m}x{n}xf16>"
+    return (f"op @f({operands.replace('PARAM', '')}) -> ({result}) {{ compute {{ %y[i, j] = sum[k < {k}](%x[i, k] * %w[{at}]) }} }}\n"
+            f"pipeline @p({operands.replace('PARAM', 'param ')}) -> ({result}) {{ %y = @f(%x, %w) }}\n")
+
+
+def codes_by_four_bits(m: int, k: int = 4096, n: int = 11008) -> str:
+    """Codes of 8 bits times codes of 4 bits with a scale for each 32."""
+    operands, result = f"%x: tensor<{m}x{k}xi8>, PARAM%w: tensor<{n}x{k // 2}xu8>, PARAM%s: tensor<{k // 32}x{n}xf32>", f"%y: tensor<{m}x{n}xf16>"
+    code = "(select(k mod 2 == 0, %w[j, k floordiv 2], %w[j, k floordiv 2] floordiv 16) + 8) mod 16 - 8"
+    body = f"%y[i, j] = sum[k < {k}](f16(f32({code}) * %s[k floordiv 32, j]) * f16(%x[i, k])) * 0.0123"
+    return (f"op @f({operands.replace('PARAM', '')}) -> ({result}) {{ compute {{ {body} }} }}\n"
+            f"pipeline @p({operands.replace('PARAM', 'param ')}) -> ({result}) {{ %y = @f(%x, %w, %s) }}\n")
+
+
+def attention(b: int, h: int, s: int, d: int, masked: bool) -> str:
+    """Softmax of scaled products, times values; with a mask on keys."""
+    t = f"tensor<{b}x{h}x{s}x{d}xf16>"
+    where, mask, of = (" where %mask[b, j]", f", %mask: tensor<{b}x{s}xbool>", ", %mask") if masked else ("", "", "")
+    signature = f"(%q: {t}, %k: {t}, %v: {t}{mask}) -> (%o: {t})"
+    total = f"sum[j < {s}{where}](%p[b, h, i, j] * %v[b, h, j, d]) / %z[b, h, i]"
+    last = f"select(%z[b, h, i] == 0, 0, {total})" if masked else total
+    return (f"op @attention{signature} {{ semantic {{ empty = zero }} compute {{ %s[b, h, i, j] = {d ** -0.5} * sum[d < {d}](%q[b, h, i, d] * %k[b, h, j, d])\n"
+            f"  %m[b, h, i] = max[j < {s}{where}](%s[b, h, i, j])\n  %p[b, h, i, j] = exp(%s[b, h, i, j] - %m[b, h, i])\n"
+            f"  %z[b, h, i] = sum[j < {s}{where}](%p[b, h, i, j])\n  %o[b, h, i, d] = {last} }} }}\n"
+            f"pipeline @p{signature} {{ %o = @attention(%q, %k, %v{of}) }}\n")
+
+
 def conv_1x1(c: int, read: str, made: str, pictures: int = 32, size: int = 256) -> str:
     """As many channels out as in, relu6."""
     return _conv(f"{c}x{c}", "sum[c < C](%x[n, h, w, c] * %w[o, c])".replace("C", str(c)), (pictures, size, size, c), c, read, made)
@@ -109,17 +139,28 @@ def _small(shape: tuple[int, int, int, int], codes: float, floats: float) -> dic
 
 H200: Mapping[str, Measured] = {
     **{f"rows {m} {d}": Measured(lambda m=m, d=d: weights_alone(m, d), ms)  # type: ignore[misc]
-       for m, row in ((1, {"i4": .031, "i8": .044, "f16": .048, "both": .035}), (16, {"i4": .037, "i8": .047, "f16": .065, "both": .039})) for d, ms in row.items()},
+       for m, row in ((1, {"i4": .0254, "i8": .0252, "f16": .036, "both": .0223}), (16, {"i4": .0304, "i8": .0293, "f16": .0422, "both": .0269})) for d, ms in row.items()},
     **{f"1x1 {c} {d}": Measured(lambda c=c, d=d: conv_1x1(c, d, d), ms)  # type: ignore[misc]
        for c, row in ((32, {"i8": .058, "f16": .084}), (64, {"i8": .098, "f16": .146}), (128, {"i8": .204, "f16": .326})) for d, ms in row.items()},
-    "3x3 3 to 32 stride 2 i8": Measured(lambda: conv_3x3(3, 32, "i8", "i8", 32, stride=2), .0547),
-    "3x3 3 to 32 stride 2 f16": Measured(lambda: conv_3x3(3, 32, "f16", "f16", 32, stride=2), .0538),
-    "3x3 32 to 64 i8": Measured(lambda: conv_3x3(32, 64, "i8", "i8", 8), .0897),
-    "3x3 32 to 64 f16": Measured(lambda: conv_3x3(32, 64, "f16", "f16", 8), .1324),
-    "3x3 32 to 3 i8": Measured(lambda: conv_3x3(32, 3, "i8", "f16", 8), .0477),
-    "3x3 32 to 3 f16": Measured(lambda: conv_3x3(32, 3, "f16", "f16", 8), .046),
-    "3x3 32 to 1 i8": Measured(lambda: conv_3x3(32, 1, "i8", "f16", 8), .0434),
-    "3x3 32 to 1 f16": Measured(lambda: conv_3x3(32, 1, "f16", "f16", 8), .0432),
+    **{f"product {m}x{k}x{n}{'' if turned else ' by columns'}": Measured(lambda m=m, k=k, n=n, turned=turned: product(m, k, n, turned), ms)  # type: ignore[misc]
+       for m, k, n, turned, ms in ((1, 4096, 11008, False, .0777), (16, 4096, 11008, False, .0641), (64, 4096, 11008, False, .074), (64, 4096, 11008, True, .0808),
+                                   (256, 4096, 11008, True, .0426), (4096, 4096, 11008, True, .4785), (16384, 1024, 1024, True, .0701),
+                                   (16384, 1024, 4096, True, .2056), (16384, 4096, 1024, False, .2383), (16384, 1024, 3072, False, .1554))},
+    **{f"rows {m} {d}": Measured(lambda m=m, d=d: weights_alone(m, d), ms)  # type: ignore[misc]
+       for m, d, ms in ((64, "i4", .4248), (64, "i8", .7813), (64, "both", .0458), (256, "i4", 1.2571), (256, "i8", 1.4343), (256, "both", .0293))},
+    **{f"rows {m} i8 by i4": Measured(lambda m=m: codes_by_four_bits(m), ms)  # type: ignore[misc]
+       for m, ms in ((1, .1524), (16, .6756), (64, .9231), (256, 2.5887))},
+    **{f"attention {b}x{h}x{s}x{d}{' masked' if masked else ''}": Measured(lambda b=b, h=h, s=s, d=d, masked=masked: attention(b, h, s, d, masked), ms)  # type: ignore[misc]
+       for b, h, s, d, masked, ms in ((32, 16, 512, 64, False, .1258), (32, 16, 512, 64, True, .1439), (64, 16, 128, 64, False, .0433), (8, 16, 2048, 64, False, .3413),
+                                      (8, 16, 2048, 64, True, .383), (32, 16, 512, 128, False, .1862), (4, 16, 4096, 128, False, .8566))},
+    "3x3 3 to 32 stride 2 i8": Measured(lambda: conv_3x3(3, 32, "i8", "i8", 32, stride=2), .0188),
+    "3x3 3 to 32 stride 2 f16": Measured(lambda: conv_3x3(3, 32, "f16", "f16", 32, stride=2), .0200),
+    "3x3 32 to 64 i8": Measured(lambda: conv_3x3(32, 64, "i8", "i8", 8), .0482),
+    "3x3 32 to 64 f16": Measured(lambda: conv_3x3(32, 64, "f16", "f16", 8), .0656),
+    "3x3 32 to 3 i8": Measured(lambda: conv_3x3(32, 3, "i8", "f16", 8), .0174),
+    "3x3 32 to 3 f16": Measured(lambda: conv_3x3(32, 3, "f16", "f16", 8), .0274),
+    "3x3 32 to 1 i8": Measured(lambda: conv_3x3(32, 1, "i8", "f16", 8), .0141),
+    "3x3 32 to 1 f16": Measured(lambda: conv_3x3(32, 1, "f16", "f16", 8), .0243),
     **_small((32, 256, 256, 32), .0600, .0929),
     **_small((32, 14, 14, 512), .0094, .0143),
     **_small((64, 7, 7, 512), .0105, .0094),
@@ -128,8 +169,8 @@ H200: Mapping[str, Measured] = {
     **_small((1, 7, 7, 512), .0093, .0073),
     **_small((8, 28, 28, 256), .0083, .0077),
     **_small((1, 56, 56, 64), .0076, .0065),
-    "global mean i8": Measured(lambda: global_mean("i8"), .0784),
-    "global mean f16": Measured(lambda: global_mean("f16"), .1086),
+    "global mean i8": Measured(lambda: global_mean("i8"), .0338),
+    "global mean f16": Measured(lambda: global_mean("f16"), .0343),
     "linear 8192x4096x16384 i8 to i8": Measured(lambda: linear(8192, 4096, 16384, "i8", "i8"), .705),
     "linear 8192x4096x16384 i8 to f16": Measured(lambda: linear(8192, 4096, 16384, "i8", "f16"), .704),
     "linear 8192x4096x16384 f16": Measured(lambda: linear(8192, 4096, 16384, "f16", "f16"), 1.48),
@@ -138,5 +179,7 @@ H200: Mapping[str, Measured] = {
 }
 
 RIVALS = [(n, n.removesuffix(" i8") + " f16") for n in H200 if n.endswith(" i8") and n.removesuffix(" i8") + " f16" in H200]
-RIVALS += [("rows 1 i4", "rows 1 f16"), ("rows 16 i4", "rows 16 f16"), ("linear 8192x4096x16384 i8 to i8", "linear 8192x4096x16384 f16")]
+RIVALS += [(f"rows {m} {d}", f"rows {m} f16") for m in (1, 16) for d in ("i4", "both")]
+RIVALS += [(f"rows {m} {d}", f"product {m}x4096x11008{of}") for m, of in ((64, " by columns"), (256, "")) for d in ("i4", "i8", "both", "i8 by i4")]
+RIVALS += [(f"rows {m} i8 by i4", f"rows {m} f16") for m in (1, 16)] + [("linear 8192x4096x16384 i8 to i8", "linear 8192x4096x16384 f16")]
 """The same layer on codes and on floats."""

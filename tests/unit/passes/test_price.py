@@ -75,14 +75,14 @@ def test_products_have_the_rate_of_tensor_cores(dtype: str, out: str, arch: Arch
     assert found.seconds == pytest.approx(GPU.launch + max(arithmetic, memory) + min(arithmetic, memory) / 2, rel=0.15)
 
 
-@pytest.mark.parametrize(("dtype", "out", "rounds"), [("f16", "f16", 6), ("i8", "i32", 6 + 2)])
-def test_products_that_stream_take_rounds_of_tiles(dtype: str, out: str, rounds: int) -> None:
-    """4096 x 4096 are 32 x 22 tiles of 128 x 192, six rounds of 132 processors; those of codes begin and end slowly, as if there were two more."""
+@pytest.mark.parametrize(("dtype", "out", "rounds"), [("f16", "f16", 704 / 132), ("i8", "i32", 704 / 132 + 1)])
+def test_products_that_stream_take_rounds_of_tiles(dtype: str, out: str, rounds: float) -> None:
+    """4096 x 4096 are 32 x 22 tiles of 128 x 192 for 132 processors; those of codes begin and end slowly, as if there were a round more."""
     found, size = price(flat(product(dtype, out)), H200), {"f16": 2, "i8": 1, "i32": 4}
     moved = 4096 * 4096 * (2 * size[dtype] + size[out])
     assert found.bytes == moved
     tile = 2 * 128 * 192 * 4096 * 132 / (STREAMED[size[dtype]] * GPUS[90].tensor[dtype])
-    assert found.seconds == pytest.approx(GPU.launch + rounds * tile + 0.75 * moved / machine_of(H200).bandwidth)
+    assert found.seconds == pytest.approx(GPU.launch + rounds * tile + 0.75 * moved / machine_of(H200).bandwidth, rel=0.01)
 
 
 def test_small_products_do_not_stream() -> None:
