@@ -9,14 +9,14 @@ alone, so results are the same in every run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeVar
 
 from pipelink_ir.ir.functions import REDUCTIONS
 from pipelink_ir.ir.nodes import Range, Reduce
 from pipelink_ir.ir.typed import Piece, TypedOperator
-from pipelink_ir.passes.scheduling.counts import UNROLL, count, names, ranges_of, terms
+from pipelink_ir.passes.scheduling.counts import UNROLL, count, known, names, ranges_of, terms
 from pipelink_ir.passes.scheduling.shape import last_of, long_reductions, reads_of, sized
 from pipelink_ir.passes.scheduling.uses import Use, uses_of
 
@@ -27,10 +27,12 @@ LANES = 32
 """Threads side by side at most, each with the columns of one access: what a block reads of a row."""
 BLOCKS = 528
 """Blocks that all columns of all parts should have, four for each multiprocessor of a large device."""
+NARROW = 128
+"""Columns at most of which several rows come by one access."""
 MOST = 512
 """Parts of a column at most: what they give has to be put together."""
-LEAST = 512
-"""Accesses that a part has at least: two for each thread."""
+LEAST = 2048
+"""Accesses that a part has at least: eight for each thread."""
 STREAMS = 3
 """Tensors of which a thread has several rows at once."""
 T = TypeVar("T")
@@ -47,6 +49,8 @@ class Columns:
     size: int
     cut: bool
     """Whether how many rows there are follows from sizes, so that they can be cut into parts."""
+    run: bool = False
+    """Whether all rows of a result are one run of memory: then few columns, whatever their number, come by wide accesses to several rows."""
 
 
 def columns_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None) -> Columns | None:
@@ -70,10 +74,12 @@ def columns_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, ch
     column = columns.pop()
     size = BYTES // min(op.tensors[u.tensor].dtype.bytes for u in reads if last_of(u).only(column))
     n = count(piece.axes[plain[column]])
-    while size > 1 and n is not None and n % size:
-        size //= 2
     cut = all(sized(b, op) for r in (*ranges_of(x), *piece.axes) for b in (r.lo, r.hi) if b is not None)
-    return Columns(x, tuple(plain.items()), plain[column], size, cut)
+    way = Columns(x, tuple(plain.items()), plain[column], size, cut)
+    way = replace(way, run=_is_run(op, way, streams(op, local, way), piece.axes[plain[column]]))
+    while size > 1 and n is not None and n % size and not (way.run and n <= NARROW):
+        size //= 2
+    return replace(way, size=size)
 
 
 def streams(op: TypedOperator, local: Callable[[str], bool], way: Columns) -> tuple[Use, ...]:
@@ -90,6 +96,20 @@ def streams(op: TypedOperator, local: Callable[[str], bool], way: Columns) -> tu
     plainly = all(set(u.access) <= {"inside"} and u.at[-1].only(column) and not any(lin.opaque or column in lin.names or not lin.names <= rows | set(plain)
                                                                                     for lin in u.at[:-1]) for u in moving)
     return moving if plainly else ()
+
+
+def _is_run(op: TypedOperator, way: Columns, reads: tuple[Use, ...], column: Range) -> bool:
+    """Whether the rows that are read of each tensor follow each other in memory."""
+    ranges = ranges_of(way.reduce)
+    ends = [*(r.hi for r in ranges), column.hi]
+    first = len(ranges) + 1
+
+    def follows(u: Use) -> bool:
+        shape = op.tensors[u.tensor].shape[-first:]
+        return len(u.at) >= first and all(lin.only(f"#{k + 1}") for k, lin in enumerate(u.at[-first:-1])) and all(
+            known(low) == 0 and (hi == end or not k) for k, ((low, hi), end) in enumerate(zip(shape, ends, strict=True)))
+
+    return bool(reads) and all(known(r.lo) == 0 for r in (*ranges, column)) and all(map(follows, reads))
 
 
 def parts(do: Callable[[str, T, T], T], number: Callable[[int], T], rows: T, width: T, others: T, size: int) -> T:
