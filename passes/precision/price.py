@@ -22,9 +22,9 @@ from pipelink_ir.passes.aliasing.once import once_nodes
 from pipelink_ir.passes.aliasing.order import origins
 from pipelink_ir.passes.fuse import Fusion
 from pipelink_ir.passes.fuse import Options as FuseOptions
-from pipelink_ir.passes.fusion.cost import Sizes, amount, microseconds, value_of
+from pipelink_ir.passes.fusion.cost import Sizes, microseconds, value_of
 from pipelink_ir.passes.precision.machine import BEGINNING, Machine, kernels_for, machine_of
-from pipelink_ir.passes.precision.work import Kernel, work_of
+from pipelink_ir.passes.precision.work import Kernel, amount, work_of
 from pipelink_ir.passes.simplify import Options as SimplifyOptions
 from pipelink_ir.passes.simplify import simplify
 from pipelink_ir.passes.simplify.operators import simplify_operator

@@ -5,7 +5,7 @@ is computed with, and a number a code. What tensor cores multiply and add is cou
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil, prod
 
@@ -14,7 +14,7 @@ from pipelink_ir.ir.nodes import Apply, Cast, Expr, FloatLit, IntLit, Name, Oper
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import children, names_in, reads_in
-from pipelink_ir.passes.fusion.cost import amount, value_of
+from pipelink_ir.passes.fusion.cost import value_of
 from pipelink_ir.passes.fusion.facts import Amount
 from pipelink_ir.passes.infer.operator import KEPT, typed_operator
 from pipelink_ir.passes.scheduling.attention import Attention, Choosing
@@ -66,7 +66,7 @@ ELEMENT = 0.2e-6
 """… more for each element that a thread brings by itself, since it cannot be copied by 16 bytes …"""
 SPLIT = 0.7e-6
 """… and for each further index of lines or terms, by which the place of a copy is found."""
-TURN = 0.2e-6
+TURN = 0.4e-6
 """Seconds of a turn of a block, whose threads then have added up an element each."""
 THREADS = 256
 """Threads of such a block."""
@@ -92,6 +92,21 @@ LOOPS = frozenset(("grid", "window"))
 """Kinds of kernels in which a thread loops by itself."""
 
 
+def turns(ranges: Iterable[Range], env: Mapping[str, int]) -> tuple[float, Mapping[str, int]]:
+    """How many turns ranges have together, and sizes with an index of the middle of each: others may depend on it."""
+    total, known = 1.0, dict(env)
+    for r in ranges:
+        low, high = 0 if r.lo is None else value_of(r.lo, known), value_of(r.hi, known)
+        total *= max(0, high - low)
+        known[r.index] = (low + high) // 2
+    return total, known
+
+
+def amount(a: Amount, env: Mapping[str, int]) -> float:
+    """An amount for given sizes."""
+    return a.each * turns(a.ranges, env)[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """The tiles of a product that streams: axes of its rows, columns and batch, and its terms."""
@@ -103,12 +118,12 @@ class Tiles:
 
     def count(self, env: Mapping[str, int]) -> int:
         """How many there are."""
-        rows, columns, batch = (amount(Amount(r, 1.0), env) for r in (self.rows, self.columns, self.batch))
+        rows, columns, batch = (turns(r, env)[0] for r in (self.rows, self.columns, self.batch))
         return ceil(rows / ROWS) * ceil(columns / COLUMNS) * int(batch)
 
     def work(self, env: Mapping[str, int]) -> float:
         """Multiplications of one."""
-        return ROWS * COLUMNS * amount(Amount(self.terms, 1.0), env)
+        return ROWS * COLUMNS * turns(self.terms, env)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +140,9 @@ class Chain:
 
     def seconds(self, env: Mapping[str, int], processors: int) -> float:
         """Of all blocks, as many at a time as there is room for."""
-        blocks = prod(ceil(amount(Amount(r, 1.0), env) / n) for r, n in zip(self.axes, self.tile, strict=True))
-        return ceil(blocks / (self.beside * processors)) * ceil(amount(Amount(self.terms, 1.0), env) / self.step) * self.each
+        blocks = prod(ceil(turns(r, env)[0] / n) for r, n in zip(self.axes, self.tile, strict=True))
+        _, inside = turns((r for some in self.axes for r in some), env)
+        return ceil(blocks / (self.beside * processors)) * ceil(turns(self.terms, inside)[0] / self.step) * self.each
 
 
 @dataclass(slots=True)
