@@ -59,8 +59,9 @@ clean: ## remove .venv and everything that is generated
 	rm -rf $(VENV) out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis pipelinkc-crash.plir
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Two workers pay from about eight seconds of tests on.
-TEST_WORKERS ?= -n auto --maxprocesses 8
+# Two workers pay from about eight seconds of tests on. Each begins with a stretch of its own and takes from others when it is done, so that what the tests of a
+# file share is made once.
+TEST_WORKERS ?= -n auto --maxprocesses 8 --dist worksteal
 TEST_ARGS ?=
 BENCH_ARGS ?=
 
