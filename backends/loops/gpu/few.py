@@ -31,13 +31,13 @@ from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.few import CHUNK, Few
 from pipelink_ir.passes.scheduling.tensor_cores import plain_read
 
-WARPS = 8
+WARPS = 4
 TILES = 2
 """Times eight columns of a block."""
-AHEAD = 8
+AHEAD = 4
 """Steps of a warp that are on their way at once, at most."""
-FIT = 3
-"""Blocks that a multiprocessor should hold."""
+FIT, COMPUTED = 6, 4
+"""Blocks that a multiprocessor should hold, and where the factor is more than codes."""
 
 
 def few_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Few, chosen: Mapping[str, int] | None = None) -> tuple[Lowering, int]:
@@ -74,7 +74,7 @@ class _Few(Tiled):
     def write(self) -> None:
         """Writes the kernel."""
         e = self.e
-        self.lo.fit = FIT if self.as_it_is else 2
+        self.lo.fit = FIT if self.as_it_is else COMPUTED
         with e.loop("tile", i64(0), self._tiles(self.across, 8 * TILES), kind="block") as p:
             self.fixed = {}
             self._readable(lambda: self._tile(e.op("*", p, i64(8 * TILES))))
@@ -143,6 +143,8 @@ class _Few(Tiled):
                 self._multiply(self._unit(step, warp), [self._taken(ring, self._slot(t, slot, tile)) for tile in range(TILES)], sums)
                 if turns > 1:
                     copy(e.op("+", step, i64(self.ahead)), slot, e.op("<", turn, i64(turns - 1)))
+        if turns > 1:
+            e.raw(form.Await(0))  # of zeros, behind the end
 
     def _slot(self, t: Atom, slot: int, tile: int) -> Atom:
         """Where in the ring a lane has 16 bytes."""
