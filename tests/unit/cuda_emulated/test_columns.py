@@ -3,28 +3,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import pipelink_ir
 from pipelink_ir.passes.scheduling import columns
+from tests.columns import NORM, ROWS, normed, text, values
 from tests.emulated import NEEDS_COMPILER
 
 pytestmark = NEEDS_COMPILER
-DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64, "i8": np.int8, "f8e4m3": ml_dtypes.float8_e4m3fn}
 SHAPES = [(2, 5, 7, 16), (1, 20, 33, 24), (3, 4, 6, 7), (1, 3, 300, 8), (2, 1, 1, 32), (2, 9, 9, 3), (1, 2, 2, 300), (2, 7, 7, 130), (1, 41, 1, 1000)]
-
-
-def text(dtype: str, value: str, result: str, settings: str = "", places: str = "n, c", type_: str = "NxC") -> str:
-    operands = f"%x: tensor<NxHxWxCx{dtype}, NHWC>"
-    return f"""op @columns({operands}) -> (%y: tensor<{type_}x{result}>) {{ {settings} compute {{ %y[{places}] = {value} }} }}
-    pipeline @p({operands}) -> (%y: tensor<{type_}x{result}>) {{ %y = @columns(%x) }}
-    """
-
-
-def values(rng: Any, dtype: str, *size: int) -> Any:
-    return rng.integers(-8, 9, size).astype(DTYPES[dtype])
 
 
 def run(program: str, **arrays: Any) -> Any:
@@ -59,9 +47,7 @@ def test_sums_means_and_largest(dtype: str) -> None:
 @pytest.mark.parametrize("shape", [(1, 1), (100, 1), (333, 7), (70, 64), (65, 257), (3, 1000), (1000, 12)], ids=str)
 def test_sums_over_the_rows_of_a_matrix(shape: tuple[int, int]) -> None:
     x = np.random.default_rng(3).integers(-128, 128, shape).astype(np.int8)
-    program = """op @rows(%x: tensor<MxKxi8>) -> (%y: tensor<Kxi32>) { compute { %y[k] = sum[m < M](i32(%x[m, k])) } }
-    pipeline @p(%x: tensor<MxKxi8>) -> (%y: tensor<Kxi32>) { %y = @rows(%x) }"""
-    assert np.array_equal(run(program, x=x), x.astype(np.int64).sum(0))
+    assert np.array_equal(run(ROWS, x=x), x.astype(np.int64).sum(0))
 
 
 @pytest.mark.usefixtures("cut")
@@ -113,14 +99,7 @@ def test_pools_before_a_mean() -> None:
 @pytest.mark.parametrize("channels", [3, 16])
 def test_statistics_of_channels(channels: int) -> None:
     x = np.random.default_rng(7).normal(3, 2, (4, 9, 10, channels)).astype(np.float32)
-    program = """op @norm(%x: tensor<NxHxWxCxf32>) -> (%y: tensor<NxHxWxCxf32>) { compute {
-      %mu[c] = mean[n < N, h < H, w < W](%x[n, h, w, c])
-      %var[c] = mean[n < N, h < H, w < W]((%x[n, h, w, c] - %mu[c]) ** 2)
-      %y[n, h, w, c] = (%x[n, h, w, c] - %mu[c]) * rsqrt(%var[c] + 1e-5)
-    } }
-    pipeline @p(%x: tensor<NxHxWxCxf32>) -> (%y: tensor<NxHxWxCxf32>) { %y = @norm(%x) }"""
-    wide = x.astype(np.float64)
-    np.testing.assert_allclose(run(program, x=x), (wide - wide.mean((0, 1, 2))) / np.sqrt(wide.var((0, 1, 2)) + 1e-5), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(run(NORM, x=x), normed(x), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.usefixtures("cut")
