@@ -147,6 +147,15 @@ def test_scales_of_other_codes(dtype: str, top: float) -> None:
     assert 14.0 / scale <= top
 
 
+@pytest.mark.parametrize(("dtype", "top"), [("i8", 127.0), ("i4", 7.0), ("f8e4m3", 448.0), ("f8e5m2", 57344.0)])
+def test_the_end_of_a_range_has_a_code(dtype: str, top: float) -> None:
+    """A scale of f32 is never rounded to less than the range over the highest code: half of what is rounded to nearest would be."""
+    highs = np.exp(np.random.default_rng(3).uniform(-20, 20, 200))
+    scales = [scale_of(EdgeRange(-float(h), float(h), -float(h), float(h)), dtype)[0] for h in highs]
+    assert all(s * top >= h for s, h in zip(scales, highs, strict=True))
+    assert all(float(np.nextafter(np.float32(s), np.float32(0))) * top < h for s, h in zip(scales, highs, strict=True))
+
+
 # ------------------------------------------------------------------------------------------------------------------------- programs
 
 NET = """
