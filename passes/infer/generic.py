@@ -38,13 +38,19 @@ def check_operator(op: Operator, operators: Mapping[str, Operator], report: Repo
     binding = next(samples(op))
     if binding == Binding() and not any(isinstance(d, Dynamic) for o in op.operands for d in o.type.dims):
         # The operator is what calls will use: its typed form is kept for them.
-        typed = infer_operator(op, report, generic=True)
+        # One that a pass wrote has the sizes of a call, and its index may be inside for none of them.
+        typed = infer_operator(op, report, generic=not _of_a_pass(op))
         if typed is not None:
             keep_typed(op, typed)
             check_promises(typed, report)
             check_gradient(op, op, report)
         return
     try_samples(op, report, _check_sample)
+
+
+def _of_a_pass(op: Operator) -> bool:
+    """Whether a name is declared with a point, `op @crop.1`, which users do not write."""
+    return "." in (op.name_span.source.text or "")[op.name_span.start:op.name_span.end]
 
 
 def _check_sample(op: Operator, example: Operator, report: Report) -> None:

@@ -1,9 +1,11 @@
 """Policies where programs are odd: what else contracts say still holds of what they make of operators."""
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import pipelink_ir as pl
+from pipelink_ir.grammar.printer import print_module
 from pipelink_ir.ir.nodes import Node
 from pipelink_ir.passes.streams.graph import plan_numbers
 
@@ -94,3 +96,15 @@ def test_codes_where_libraries_alone_may_compute() -> None:
     assert error.expected == "'@lin' runs on cublaslt alone, which is not called for codes"
     assert [n.span.line for n in error.locations] == [5, 4, 8]
     pl.compile(text.replace("force = true", "force = true, library = generated"), target="cuda-emulated:sm_80")
+
+
+def test_what_is_never_inside_for_the_sizes_of_a_call_reads_back() -> None:
+    """An index that is outside for this size alone is the border's business, in the program and in its dump."""
+    text = """op @above(%x: tensor<HxWxf32>) -> (%y: tensor<HxWxf32>) { memory { border = constant(7) } compute { %y[h, w] = %x[h - 1, w] } }
+    pipeline @p(%x: tensor<1xWxf32>) -> (%y: tensor<1xWxf32>) { %y = @above(%x) }\n"""
+    compiled = pl.compile(text, target="cpu")
+    again = pl.compile(print_module(compiled.module), target="cpu")
+    for c in (compiled, again):
+        np.testing.assert_array_equal(c(x=np.ones((1, 3), np.float32)).y, [[7, 7, 7]])
+    with pytest.raises(pl.ProgramError, match="never inside"):
+        pl.compile(text.replace("HxW", "1xW"), target="cpu")
