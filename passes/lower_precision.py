@@ -40,12 +40,12 @@ from pipelink_ir.ir.targets import Arch, arch_help, parse_arch
 from pipelink_ir.ir.walk import deep
 from pipelink_ir.passes.manager import register_pass
 from pipelink_ir.passes.precision.calibrated import Calibration, check_calibration
-from pipelink_ir.passes.precision.choices import Pushing, given_codes, put_chosen
 from pipelink_ir.passes.precision.demands import check_demands, not_admitted
 from pipelink_ir.passes.precision.edges import Line, Operators, args_of, joined, named, spread, stem, with_operators
 from pipelink_ir.passes.precision.floats import lowered, with_clause
 from pipelink_ir.passes.precision.insert import put_in, results_in
 from pipelink_ir.passes.precision.limits import check_limits
+from pipelink_ir.passes.precision.moved_codes import Pushing, given_codes, put_chosen
 from pipelink_ir.passes.precision.own_kernels import runs_kernel, without_kernel
 from pipelink_ir.passes.precision.plans import Plan
 from pipelink_ir.passes.precision.policy import Policy, policy_of

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.nodes import Alias, Node, Operator, Pipeline
 from pipelink_ir.passes.precision.calibrated import Calibration, EdgeRange
-from pipelink_ir.passes.precision.choices import given_codes
 from pipelink_ir.passes.precision.codes import Codes
 from pipelink_ir.passes.precision.edges import args_of
+from pipelink_ir.passes.precision.moved_codes import given_codes
 from pipelink_ir.passes.precision.plans import Plan, plan
 from pipelink_ir.passes.precision.policy import Policy
 
