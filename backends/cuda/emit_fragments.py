@@ -38,7 +38,8 @@ FRAGMENTS, STREAM, ATTEND, WINDOW = "PIPELINK_FRAGMENTS", "PIPELINK_STREAM", "PI
 
 Streamed = Contract | Attend
 """Statements whose factors are brought by threads that do nothing else."""
-Statement = Own | Fragment | Multiply | StoreFragment | CopyAsync | Commit | Await | Trade | StripLine | StripMultiply | Words | Pack | FewMultiply | WindowMultiply
+Statement = Own | Fragment | Multiply | StoreFragment | CopyAsync | Commit | Await | Trade | StripLine | StripMultiply | Words | Pack | FewMultiply | \
+    WindowMultiply
 
 
 def has_fragments(body: Block) -> bool:
@@ -94,7 +95,7 @@ def fragment_line(s: Statement, e: Expressions, fragments: dict[str, str]) -> st
         to, source = e.place(s.buffer, s.memory).name, e.place(s.origin, s.memory).name
         return f"pl::copy_async(&{to}[{e.address(s.index)}], &{source}[{e.address(s.source)}], {e.data(s.inside)});"
     if isinstance(s, Await):
-        return f"pl::copies_await<{s.pending}>();"
+        return f"pl::copies_await<{s.pending}>();{' pl::copies_shown();' if s.shown else ''}"
     if isinstance(s, Commit):
         return "pl::copies_commit();"
     assert_never(s)
@@ -107,6 +108,9 @@ def _window(s: WindowMultiply, e: Expressions) -> str:
     if w.gathered:
         words = ", ".join((*types, *map(str, (*w.down, w.run, w.lead, w.unit, w.step, w.pitch, w.start))))
         return f"pl::window_gather<{words}>({sums}, {tile}, {factor});"
+    if w.plane:
+        words = ", ".join((*types[:3], types[4], *map(str, (*w.down, *w.across, w.pitch, w.plane, w.pixel, w.start))))
+        return f"pl::window_group<{words}>({sums}, {tile}, {factor});"
     words = ", ".join((*types, *map(str, (*w.down, *w.across, w.step, w.pitch, w.pixel, w.rows, w.columns, w.taps, w.start))))
     return f"pl::window_multiply<{words}>({sums}, {tile}, {e.address(s.column)}, {factor});"
 

@@ -407,9 +407,11 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """Each thread waits until at most its last `pending` groups of copies are under way."""
+    """Each thread waits until at most its last `pending` groups of copies are under way. `shown`: what it has written to shared memory before the next barrier
+    is seen by tensor cores that read there by themselves."""
 
     pending: int
+    shown: bool = False
 
 
 @dataclass(frozen=True, slots=True)

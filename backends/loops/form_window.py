@@ -6,6 +6,8 @@ them has columns of its own, and what a row of the tile adds is kept apart, so t
 Pixels that have channels in whole 32 bytes (`pixel`) are read 16 bytes at a time, by `ldmatrix`; behind each `apart` pixels of a row 16 bytes are left free, so
 that what is read at a time lies in different banks. Others (`run`) are gathered: what the window of a pixel has of a row lies side by side, and is read `unit`
 elements at a time; `lead` elements before it belong to others.
+
+On sm_90a four warps let their tensor cores read both factors from shared memory (`plane`).
 """
 from __future__ import annotations
 
@@ -44,6 +46,9 @@ class Window:
     unit: int = 1
     start: int = 0
     """What sums begin with."""
+    plane: int = 0
+    """Four warps beside each other compute 64 pixels together (wgmma), if it is not 0: then a tile has planes of 16 bytes of each pixel, so many bytes
+    apart."""
 
     @property
     def gathered(self) -> bool:
@@ -88,7 +93,7 @@ class Window:
 
     def pixel_of(self, part: int, half: int) -> tuple[int, int]:
         """The pixel that a lane has in half `half` of part `part`: (factor of a quarter of the lane, constant)."""
-        return (1, 16 * part + 8 * half) if self.gathered else (2 * self.parts, 2 * part + half)
+        return (1, 16 * part + 8 * half) if self.gathered or self.plane else (2 * self.parts, 2 * part + half)
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ def _fragments(s: form.Fragment | form.Own | form.Multiply | form.Trade | form.C
     if isinstance(s, form.CopyAsync):
         return f"copy %{s.buffer}[{expr_text(s.index)}..] = %{s.origin}[{expr_text(s.source)}..] if {expr_text(s.inside)}"
     if isinstance(s, form.Await):
-        return f"await {s.pending}"
+        return f"await {s.pending}{', shown' if s.shown else ''}"
     if isinstance(s, form.Commit):
         return "commit"
     assert_never(s)

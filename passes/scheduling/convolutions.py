@@ -42,6 +42,10 @@ THREADS, CROWDED = 768, 512
 """Threads that a multiprocessor should hold, so that each has 80 registers; where a lane has 64 sums, so that each has 128."""
 STAGES = 1
 """Tiles in shared memory."""
+GROUPED = (32, 64)
+"""Results a pixel for which four warps multiply together …"""
+GROUPS, GROUPED_TALL, GROUPED_THREADS = 2, (16, 8), 768
+"""… such groups of a block; rows of a tile, the best first; threads that a multiprocessor should hold."""
 PROCESSORS, ROOM = 132, 227 << 10
 """What is taken for a device that is not known: multiprocessors, and the shared memory that one has."""
 
@@ -86,6 +90,8 @@ class Convolution:
     """Blocks that stay, each of which takes one tile after the other."""
     fit: int = 0
     """Blocks that a multiprocessor should hold; 0 leaves that to the compiler."""
+    grouped: bool = False
+    """Whether four warps multiply together, by wgmma."""
     stages: int = 1
     """Tiles in shared memory: with two the next one is on its way while one is multiplied."""
 
@@ -123,6 +129,8 @@ class Convolution:
         rows, columns = self.down.span(self.tile[0]), self.across.span(self.tile[1])
         if self.gathered:
             return rows, -(-(self.lead[0] + columns * self.channels + self.unit) * self.left.bytes // CHUNK) * CHUNK
+        if self.grouped:
+            return rows, columns * CHUNK
         return rows, (columns * (self.pixel // CHUNK) + (columns - 1) // (self.across.step * 2 * self.parts)) * CHUNK
 
     @property
@@ -135,8 +143,13 @@ class Convolution:
     @property
     def shared(self) -> int:
         """Bytes of shared memory of a block."""
+        return self.bytes * self.stages + self.steps * self.tiles * 256 * self.warps[2]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a tile."""
         rows, pitch = self.size
-        return rows * pitch * self.stages + self.steps * self.tiles * 256 * self.warps[2]
+        return rows * pitch * (self.pixel // CHUNK if self.grouped else 1)
 
     @property
     def threads(self) -> int:
@@ -146,7 +159,8 @@ class Convolution:
     @property
     def instruction(self) -> str:
         """The instruction that does the work."""
-        return f"mma.sync m16n8k{LINE // self.left.bytes}"
+        k = LINE // self.left.bytes
+        return f"wgmma m64n{8 * self.tiles}k{k}" if self.grouped else f"mma.sync m16n8k{k}"
 
 
 def convolution_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, piece: Piece, chosen: Mapping[str, int] | None = None,
@@ -259,6 +273,7 @@ def _answered(t: Tensor, read: Read, down: Slide, across: Slide) -> bool:
 
 def _ways(p: Product, held: tuple[DType, DType], found: tuple[Slide, Slide, int, int], n: int, wide: int | None, arch: Arch | None) -> Iterator[Convolution]:
     """Tiles, the best first."""
+    yield from _grouped(p, held, found, n, wide, arch)
     left, right = held
     down, across, channel, channels = found
     gathered = channels * left.bytes % LINE != 0
@@ -277,9 +292,23 @@ def _ways(p: Product, held: tuple[DType, DType], found: tuple[Slide, Slide, int,
         high = tall // rows if several else min(tall, max(1, WARPS // (side * beside)))
         if high < 1 or tall % (high * rows) or (gathered and tall < TALL[0]):
             continue
-        c = Convolution(p, left, right, down, across, channel, channels, n, rows, parts, width // 8, (high, side, beside), tall // (high * rows), gathered, 0, 0, STAGES)
+        warps, turns = (high, side, beside), tall // (high * rows)
+        c = Convolution(p, left, right, down, across, channel, channels, n, rows, parts, width // 8, warps, turns, gathered, 0, stages=STAGES)
         if gathered and c.down.taps * c.each > TERMS:
             return
         most = CROWDED if 4 * c.parts * c.tiles >= 64 else THREADS
         each = max(1, min(most // c.threads, room // (c.shared + 1024)))
         yield replace(c, blocks=each * processors, fit=each)
+
+
+def _grouped(p: Product, held: tuple[DType, DType], found: tuple[Slide, Slide, int, int], n: int, wide: int | None, arch: Arch | None) -> Iterator[Convolution]:
+    """Those that four warps multiply together."""
+    (left, right), (down, across, channel, channels) = held, found
+    if arch is None or (arch.sm, arch.suffix) != (90, "a") or n not in GROUPED or channels * left.bytes % LINE or across.step > 1 or (wide or WIDE) < WIDE:
+        return
+    facts = facts_of(arch)
+    for tall in GROUPED_TALL:
+        high = min(GROUPS, tall)
+        c = Convolution(p, left, right, down, across, channel, channels, n, 1, 1, n // 8, (high, 4, 1), tall // high, False, 0, 0, True, STAGES)
+        each = max(1, min(GROUPED_THREADS // c.threads, (ROOM if facts is None else facts.shared_processor) // (c.shared + 1024)))
+        yield replace(c, blocks=each * (PROCESSORS if facts is None else facts.processors), fit=each)

@@ -113,6 +113,86 @@ PL_DEVICE void window_gather(S* sums, const A* row, const B* factor) {
   }
 }
 
+// ------------------------------------------------------------------------------------------------------- four warps together
+
+// What a thread has written to shared memory is there for tensor cores that read it by themselves, behind the next barrier.
+PL_DEVICE void copies_shown() {
+#if PIPELINK_PTX && defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+#if PIPELINK_PTX && defined(__CUDA_ARCH_FEAT_SM90_ALL)
+// 64 rows by 8 N columns; rows of 16 bytes lie after each other, halves of the terms `leading` bytes apart.
+PL_DEVICE u64 plain_matrix(u32 at, int leading) { return u64(at >> 4 & 0x3fff) | u64(leading >> 4 & 0x3fff) << 16 | u64(128 >> 4) << 32; }
+#define PL_SUMS_4(kind, d) kind((d)[0]), kind((d)[1]), kind((d)[2]), kind((d)[3])
+#define PL_SUMS_16(kind, d) PL_SUMS_4(kind, d), PL_SUMS_4(kind, (d) + 4), PL_SUMS_4(kind, (d) + 8), PL_SUMS_4(kind, (d) + 12)
+#define PL_SUMS_32(kind, d) PL_SUMS_16(kind, d), PL_SUMS_16(kind, (d) + 16)
+#define PL_TOLD_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define PL_TOLD_32 PL_TOLD_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define PL_GROUP(A, B, S, types, kind, more) \
+  PL_DEVICE void group_mma(A, B, S (&d)[16], u64 a, u64 b) { \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n32" types " {" PL_TOLD_16 "}, %16, %17, 1" more ";" : PL_SUMS_16(kind, d) : "l"(a), "l"(b)); \
+  } \
+  PL_DEVICE void group_mma(A, B, S (&d)[32], u64 a, u64 b) { \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64" types " {" PL_TOLD_32 "}, %32, %33, 1" more ";" : PL_SUMS_32(kind, d) : "l"(a), "l"(b)); \
+  }
+PL_GROUP(f16, f16, float, "k16.f32.f16.f16", "+f", ", 1, 1, 0, 0")
+PL_GROUP(bf16, bf16, float, "k16.f32.bf16.bf16", "+f", ", 1, 1, 0, 0")
+PL_GROUP(i8, i8, int, "k32.s32.s8.s8", "+r", "")
+PL_GROUP(i8, u8, int, "k32.s32.s8.u8", "+r", "")
+PL_GROUP(u8, i8, int, "k32.s32.u8.s8", "+r", "")
+PL_GROUP(u8, u8, int, "k32.s32.u8.u8", "+r", "")
+PL_DEVICE void group_settle(float& sum) { asm volatile("" : "+f"(sum)::"memory"); }
+PL_DEVICE void group_settle(int& sum) { asm volatile("" : "+r"(sum)::"memory"); }
+#endif
+// Of 64 pixels of a row, 16 each of four warps, 8 T columns. A tile has planes of 16 bytes of each pixel, PLANE bytes apart, rows of them PITCH.
+template <typename A, typename B, typename S, int T, int NY, int DY, int NX, int DX, int PITCH, int PLANE, int PIXEL, int START>
+PL_DEVICE void window_group(S* sums, const A* row, const B* factor) {
+  constexpr int STEPS = PIXEL / 32;
+#if PIPELINK_PTX && defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  S d[4 * T];
+  PL_UNROLL
+  for (int n = 0; n < 4 * T; n++) d[n] = S(START);
+  const u32 tile = __shfl_sync(0xffffffffu, u32(__cvta_generic_to_shared(row)), 0), weights = u32(__cvta_generic_to_shared(factor));
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  PL_UNROLL
+  for (int y = 0; y < NY; y++) {
+    PL_UNROLL
+    for (int x = 0; x < NX; x++) {
+      PL_UNROLL
+      for (int k = 0; k < STEPS; k++) {
+        const u64 a = plain_matrix(tile + y * DY * PITCH + x * DX * 16 + 2 * k * PLANE, PLANE);
+        group_mma(A(), B(), d, a, plain_matrix(weights + ((y * NX + x) * STEPS + k) * T * 256, T * 128));
+      }
+    }
+  }
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  PL_UNROLL
+  for (int n = 0; n < 4 * T; n++) {
+    group_settle(d[n]);
+    sums[n] = d[n];
+  }
+#else
+  constexpr int EACH = 16 / int(sizeof(A));
+  const int lane = thread() % 32, warp = thread() / 32 % 4;
+  for (int n = 0; n < 4 * T; n++) {
+    const int pixel = 16 * warp + lane / 4 + n / 2 % 2 * 8, column = n / 4 * 8 + lane % 4 * 2 + n % 2;
+    S sum = S(START);
+    for (int y = 0; y < NY; y++) {
+      for (int x = 0; x < NX; x++) {
+        for (int c = 0; c < 2 * STEPS; c++) {
+          const A* const left = row + (y * DY * PITCH + (pixel + x * DX) * 16 + c * PLANE) / int(sizeof(A));
+          const B* const right = factor + (((y * NX + x) * 2 * STEPS + c) * 8 * T + column) * EACH;
+          for (int k = 0; k < EACH; k++) plus(sum, S(left[k]), S(right[k]));
+        }
+      }
+    }
+    sums[n] = sum;
+  }
+#endif
+}
+
 }  // namespace pipelink
 
 #endif

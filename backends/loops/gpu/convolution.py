@@ -62,12 +62,14 @@ class _Convolution(Tiled):
         down = (way.down.taps, way.down.apart) if way.rows == 1 else (way.down.taps + way.rows - 1, 1)
         terms = way.down.taps * way.across.taps * way.channels
         start = form.MAGIC if self.kind.dtype is I32 and terms << 2 * way.left.bits - (way.left.name == way.right.name == "i8") * 2 < SMALL else 0
-        more = {"run": way.across.taps * way.channels, "lead": way.lead[1], "unit": way.unit} if way.gathered else {}
+        more: dict[str, int] = {"start": start, "plane": rows * pitch if way.grouped else 0}
+        if way.gathered:
+            more |= {"run": way.across.taps * way.channels, "lead": way.lead[1], "unit": way.unit}
         step = way.across.step * way.channels if way.gathered else way.across.step
         self.window = form.Window(way.left, way.right, self.kind.dtype, way.parts, way.tiles, down, (way.across.taps, way.across.apart), step, pitch,
-                                  0 if way.gathered else way.pixel, way.rows, way.columns, way.down.taps, start=start, **more)
+                                  0 if way.gathered else way.pixel, way.rows, way.columns, way.down.taps, **more)
         assert (self.window.steps, self.window.each if way.gathered else 0) == (way.steps, way.each if way.gathered else 0)
-        self.height, self.pitch = rows, pitch // way.left.bytes
+        self.height, self.pitch, self.size = rows, pitch // way.left.bytes, way.bytes // way.left.bytes
         self.part = self.window.shared // way.right.bytes
         """Elements of the right factor that one warp of those beside each other needs."""
 
@@ -90,22 +92,41 @@ class _Convolution(Tiled):
         e, way = self.e, self.way
         self.weights, self.tile = e.memory("weights"), e.memory("tile")
         e.raw(form.Alloc(self.weights, way.right, i64(self.part * way.warps[2]), True))
-        e.raw(form.Alloc(self.tile, way.left, i64(self.height * self.pitch), True))
-        with e.loop("tile", p, total, i64(way.blocks), nonempty=True) as q:
-            above, x = e.op("quot", q, self.tiles[1]), e.op("rest", q, self.tiles[1])
-            y, picture = e.op("rest", above, self.tiles[0]), e.op("quot", above, self.tiles[0])
-            self.fixed = dict(zip(way.product.rows[:-2], unravel(self.lo, self.outer.ranges, picture), strict=True))
-            first = e.op("*", y, i64(way.tile[0])), e.op("*", x, i64(way.tile[1]))
-            e.raw(form.Barrier())
-            self._bring(first)
+        e.raw(form.Alloc(self.tile, way.left, i64(way.stages * self.size), True))
+        if way.stages > 1:
+            self._bring(self._tile(p), i64(0))
             e.raw(form.Commit())
-            # The first tile is on its way while this happens.
-            with e.when(e.op("==", q, p)):
-                self._stage()
-            e.raw(form.Await(0))
+            self._stage()
+        with e.loop("tile", p, total, i64(way.blocks), nonempty=True) as q:
+            slot: Atom = i64(0)
+            if way.stages > 1:
+                turn = e.op("rest", e.op("quot", e.op("-", q, p), i64(way.blocks)), i64(2))
+                slot = e.op("*", turn, i64(self.size))
+                e.raw(form.Barrier())
+                following = e.op("+", q, i64(way.blocks))
+                with e.when(e.op("<", following, total)):
+                    self._bring(self._tile(following), e.op("-", i64(self.size), slot))
+                e.raw(form.Commit())
+            first = self._tile(q)
+            if way.stages == 1:
+                e.raw(form.Barrier())
+                self._bring(first, slot)
+                e.raw(form.Commit())
+                # The first tile is on its way while this happens.
+                with e.when(e.op("==", q, p)):
+                    self._stage()
+            e.raw(form.Await(way.stages - 1, way.grouped))
             e.raw(form.Barrier())
             with self.team.each("t", way.threads) as t:
-                self._multiply(t, first)
+                self._multiply(t, first, slot)
+
+    def _tile(self, number: Atom) -> tuple[Atom, Atom]:
+        """Where a tile begins; the axes before are fixed."""
+        e, way = self.e, self.way
+        above, x = e.op("quot", number, self.tiles[1]), e.op("rest", number, self.tiles[1])
+        y, picture = e.op("rest", above, self.tiles[0]), e.op("quot", above, self.tiles[0])
+        self.fixed = dict(zip(way.product.rows[:-2], unravel(self.lo, self.outer.ranges, picture), strict=True))
+        return e.op("*", y, i64(way.tile[0])), e.op("*", x, i64(way.tile[1]))
 
     # --------------------------------------------------------------------------------------------------------------- right factor
 
@@ -201,6 +222,10 @@ class _Convolution(Tiled):
         beside, at = (e.op("quot", number, i64(4 * w.own)), e.op("rest", number, i64(4 * w.own))) if way.warps[2] > 1 else (i64(0), number)
         lane, slot = e.op("quot", at, i64(w.own)), e.op("rest", at, i64(w.own))
         tile, line = e.op("quot", slot, i64(2)), e.op("+", e.op("*", lane, i64(2)), e.op("rest", slot, i64(2)))
+        if way.grouped:
+            # Halves of steps after each other, of each the columns of the instruction, of each 16 bytes.
+            chunk = e.op("+", e.op("*", e.op("+", e.op("*", step, i64(2)), half), i64(8 * w.tiles)), e.op("+", e.op("*", tile, i64(8)), line))
+            return e.op("+", e.op("*", chunk, i64(16 // way.right.bytes)), e.op("+", e.op("*", quarter, i64(4 // way.right.bytes)), small))
         words = e.op("+", e.op("*", e.op("+", e.op("*", step, i64(w.tiles)), tile), i64(64)),
                      e.op("+", e.op("*", e.op("+", e.op("*", line, i64(4)), quarter), i64(2)), half))
         place = e.op("+", e.op("*", words, i64(4 // way.right.bytes)), small)
@@ -208,7 +233,7 @@ class _Convolution(Tiled):
 
     # ---------------------------------------------------------------------------------------------------------------------- tile
 
-    def _bring(self, first: tuple[Atom, Atom]) -> None:
+    def _bring(self, first: tuple[Atom, Atom], slot: Atom) -> None:
         """The tile with its rim: what the border answers for is written there."""
         e, way = self.e, self.way
         begins = [e.op("+", e.op("*", e.op("+", axis.lo, at), i64(s.step)), i64(s.begin))
@@ -223,9 +248,9 @@ class _Convolution(Tiled):
         for cond, each in ((wide, CHUNK // way.left.bytes), (e.op("not", wide), 1)):
             if cond is not FALSE:
                 with e.when(cond):
-                    (self._elements if way.gathered else self._pixels)(begins, each)
+                    (self._elements if way.gathered else self._pixels)(begins, each, slot)
 
-    def _pixels(self, begins: list[Atom], each: int) -> None:
+    def _pixels(self, begins: list[Atom], each: int, slot: Atom) -> None:
         """Pixels of whole chunks, `each` elements at a time."""
         e, way = self.e, self.way
         chunks, columns = way.channels // each, way.across.span(way.tile[1])
@@ -233,11 +258,15 @@ class _Convolution(Tiled):
         with self.team.loop("t", i64(0), i64(self.height * columns * chunks), nonempty=True) as t:
             part, pixel = e.op("*", e.op("rest", t, i64(chunks)), i64(each)), e.op("quot", t, i64(chunks))
             row, column = e.op("quot", pixel, i64(columns)), e.op("rest", pixel, i64(columns))
-            place = e.op("+", e.op("+", e.op("*", row, i64(self.pitch)), e.op("*", column, i64(way.channels))),
-                         e.op("+", e.op("*", e.op("quot", column, i64(apart)), i64(chunk)), part))
-            self._element_or(place, [e.op("+", begins[0], row), e.op("+", begins[1], column)], part, each)
+            if way.grouped:
+                plane = e.op("+", e.op("*", e.op("quot", part, i64(chunk)), i64(self.size // (way.channels // chunk))), e.op("rest", part, i64(chunk)))
+                place = e.op("+", e.op("+", e.op("*", row, i64(self.pitch)), e.op("*", column, i64(chunk))), plane)
+            else:
+                place = e.op("+", e.op("+", e.op("*", row, i64(self.pitch)), e.op("*", column, i64(way.channels))),
+                             e.op("+", e.op("*", e.op("quot", column, i64(apart)), i64(chunk)), part))
+            self._element_or(e.op("+", slot, place), [e.op("+", begins[0], row), e.op("+", begins[1], column)], part, each)
 
-    def _elements(self, begins: list[Atom], each: int) -> None:
+    def _elements(self, begins: list[Atom], each: int, slot: Atom) -> None:
         """Rows of pixels that are no whole chunks: a chunk has parts of some pixels, and lies in the picture or beyond it."""
         e, way = self.e, self.way
         lead, many = way.lead[0], self.pitch // each
@@ -247,7 +276,7 @@ class _Convolution(Tiled):
             # The element of the row, counted from the first pixel that is read.
             number = e.op("+", e.op("*", begins[1], i64(way.channels)), e.op("-", at, i64(lead)))
             column, part = e.op("floordiv", number, i64(way.channels)), e.op("mod", number, i64(way.channels))
-            self._element_or(place, [e.op("+", begins[0], row), column], part, each)
+            self._element_or(e.op("+", slot, place), [e.op("+", begins[0], row), column], part, each)
 
     def _element_or(self, place: Atom, at: list[Atom], part: Atom, each: int) -> None:
         """Neighbours of the picture, or what its borders answer instead, to a place of the tile."""
@@ -290,7 +319,7 @@ class _Convolution(Tiled):
 
     # ------------------------------------------------------------------------------------------------------------------- results
 
-    def _multiply(self, t: Atom, first: tuple[Atom, Atom]) -> None:
+    def _multiply(self, t: Atom, first: tuple[Atom, Atom], slot: Atom) -> None:
         """What a lane does with a tile."""
         e, way, w = self.e, self.way, self.window
         lane, warp = e.op("rest", t, i64(32)), e.op("quot", t, i64(32))
@@ -302,7 +331,11 @@ class _Convolution(Tiled):
         e.raw(form.Alloc(sums, w.sum, i64(w.sums)))
         with e.loop("turn", i64(0), i64(way.turns), nonempty=True) as turn:
             row = e.op("*", e.op("+", e.op("*", turn, i64(way.warps[0])), y), i64(way.rows))
-            at, column = e.op("*", row, i64(way.down.step * self.pitch)), e.op("*", columns, i64(way.across.step))
+            at, column = e.op("+", slot, e.op("*", row, i64(way.down.step * self.pitch))), e.op("*", columns, i64(way.across.step))
+            if way.grouped:
+                # Both are those of all four warps.
+                at, column = e.op("*", e.op("+", e.op("*", turn, i64(way.warps[0])), y), i64(way.down.step * self.pitch)), i64(0)
+                at = e.op("+", slot, at)
             if way.gathered:
                 at, column = e.op("+", at, e.op("+", e.op("*", column, i64(way.channels)), i64(way.lead[0] - way.lead[1]))), i64(0)
             e.raw(form.WindowMultiply(sums, self.tile, at, column, self.weights, e.op("*", beside, i64(self.part)), w))

@@ -9,12 +9,13 @@ import pytest
 
 from pipelink_ir.backends.cuda import nvrtc
 from pipelink_ir.backends.cuda.emit import emit_program
+from pipelink_ir.backends.cuda.emulate.executable import Options, load, options_for
 from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.ir.targets import parse_arch
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.runtime.compile import read
 from tests.emulated import NEEDS_COMPILER, lowered
-from tests.unit.cuda_emulated.test_strips import kinds, run
+from tests.unit.cuda_emulated.test_strips import kinds
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(11)
@@ -56,8 +57,16 @@ def wanted(x: Array, w: Array, border: str = "constant(0)", step: int = 1, apart
     return out
 
 
-def check(text: str, x: Array, w: Array, want: Array, order: tuple[int, ...] = (0, 1, 2, 3)) -> None:
-    got = run(text, x=x, w=np.ascontiguousarray(w.transpose(order)))
+def run(text: str, arch: str | None = None, **arrays: Array) -> Array:
+    module = lowered(read(text))
+    assert module is not None
+    options = Options() if arch is None else options_for(parse_arch(arch))
+    out: Array = np.asarray(load(module, "main", options)(arrays)["y"])
+    return out
+
+
+def check(text: str, x: Array, w: Array, want: Array, order: tuple[int, ...] = (0, 1, 2, 3), arch: str | None = None) -> None:
+    got = run(text, arch, x=x, w=np.ascontiguousarray(w.transpose(order)))
     exact = x.dtype.kind in "iu"
     np.testing.assert_allclose(got.astype(np.float64), want, rtol=0 if exact else 1e-5, atol=0 if exact else 2e-4)
 
@@ -101,6 +110,18 @@ def test_steps_and_taps(c: int, o: int, dtype: str, taps: int, step: int, apart:
 def test_weights_in_any_order(weights: str, order: tuple[int, ...], dtype: str) -> None:
     x, w = drawn((1, 5, 17, 32), dtype), drawn((3, 3, 32, 48), dtype)
     check(convolution(32, 48, dtype, weights=weights), x, w, wanted(x, w), order)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize(("c", "o", "dtype", "border"), [(32, 64, "i8", "constant(-7)"), (32, 32, "f16", "reflect"), (64, 32, "u8", "constant(0)")])
+def test_four_warps_together(c: int, o: int, dtype: str, border: str) -> None:
+    """On sm_90a tensor cores read both factors from shared memory."""
+    text = convolution(c, o, dtype, border)
+    module = lowered(read(text))
+    assert module is not None
+    assert "window_group" in emit_program(build_gpu(typed_operator(module.operators[0]), parse_arch("sm_90a"))).text
+    x, w = drawn((1, 11, 70, c), dtype), drawn((3, 3, c, o), dtype)
+    check(text, x, w, wanted(x, w, border), arch="sm_90a")
 
 
 @NEEDS_COMPILER
@@ -148,7 +169,7 @@ def test_what_is_none() -> None:
 
 @pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
 @pytest.mark.parametrize("name", ["sm_75", "sm_80", "sm_86", "sm_90a", "sm_120"])
-@pytest.mark.parametrize(("c", "o", "dtype"), [(32, 1, "i8"), (32, 24, "f16"), (3, 32, "i8")])
+@pytest.mark.parametrize(("c", "o", "dtype"), [(32, 1, "i8"), (32, 24, "f16"), (3, 32, "i8"), (32, 64, "f16")])
 def test_compiles_everywhere(c: int, o: int, dtype: str, name: str) -> None:
     arch = parse_arch(name)
     module = lowered(read(convolution(c, o, dtype)))
