@@ -3,7 +3,7 @@
     resident block for tile in 0..fit ? tiles : 0 {
       contract %sums = %x * %w at row, column      copies and products run beside each other, and beside what other teams do
       each t in 0..128 {
-        unroll for j, i { two neighbouring elements of the result are made of two sums, and stored together; of narrow ones eight, which four threads trade;
+        unroll for j, i { two neighbouring elements of the result are made of two sums, and stored together; of narrow ones 16 bytes, which four threads trade;
                           one by one where they do not lie so that they can be stored together }
       }
     }
@@ -24,7 +24,7 @@ from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.reads import address, extent, low
 from pipelink_ir.backends.loops.reduce import finish
-from pipelink_ir.ir.dtypes import F32, F64, I64, DType
+from pipelink_ir.ir.dtypes import F32, F64, I32, I64, DType
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling import streams
 from pipelink_ir.passes.scheduling.costs import Plan
@@ -44,8 +44,6 @@ GROUP = 16
 MAP_WORDS = 32
 """i64 that a block needs for what it tells the copy engine."""
 TEAM, TEAMS = 128, 2
-EIGHT = 8
-"""Narrow elements that a thread stores together."""
 
 
 def stream_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Streamed, chosen: Mapping[str, int] | None = None) -> tuple[Lowering, int]:
@@ -233,14 +231,39 @@ class _Stream(Streams):
         """Makes elements of the sums, two at a time. A tile that lies inside is stored by wide accesses and asks nothing. In others the last elements are made
         again behind the edges and not stored, so that nothing waits for a condition but the stores."""
         e, ring, (t, _) = self.e, self.ring, self.jobs[0]
-        each = 4 if t.dtype.bytes <= 2 else 1
+        each = {1: 8, 2: 4}.get(t.dtype.bytes, 1)
         pairs, wide = self._together(2), self._together(2 * each)
-        inside = [e.op("<=", e.op("+", first, i64(size)), side.total) for first, size, side in ((row, ring.rows, self.down), (column, ring.n, self.across))]
-        fast = e.all_of([wide, *inside])
-        with e.when(fast), self._threads(row) as (top, quarter), self._unrolled("j", ring.n // 8 // each) as j, self._unrolled("i", 2 * ring.m) as i:
-            block = e.op("+", column, e.op("*", j, i64(8 * each)))
-            (self._eight if each > 1 else self._two)(sums, self._number(i, j, each), self._row_of(top, i), block, quarter)
-        with e.when(e.op("not", fast)), self._threads(row) as (top, quarter), self._unrolled("j", ring.n // 8) as j, self._unrolled("i", 2 * ring.m) as i:
+        group, rows = i64(8 * each), e.op("<=", e.op("+", row, i64(ring.rows)), self.down.total)
+        fast, total = e.op("and", wide, rows), self.across.total
+        columns = e.op("<=", e.op("+", column, i64(ring.n)), total)
+
+        def together(j: Atom, quarter: Atom, top: Atom) -> None:
+            block = e.op("+", column, e.op("*", j, group))
+            with self._unrolled("i", 2 * ring.m) as i:
+                if each > 1:
+                    self._many(sums, self._number(i, j, each), self._row_of(top, i), block, quarter, 2 * each)
+                else:
+                    self._two(sums, self._number(i, j, each), self._row_of(top, i), block, quarter)
+
+        with e.when(e.op("and", fast, columns)), self._threads(row) as (top, quarter), self._unrolled("j", ring.n // 8 // each) as j:
+            together(j, quarter, top)
+        if isinstance(total, form.Const) and int(total.value) % ring.n == 0:
+            with e.when(e.op("not", fast)):
+                self._edges(sums, row, column, pairs)
+            return
+        with e.when(e.op("not", e.op("and", fast, columns))):
+            # Of a tile that lies across the right edge groups of columns lie inside all the same.
+            even = e.op("and", fast, e.op("==", e.op("mod", total, group), i64(0)))
+            with e.when(even), self._unrolled("j", ring.n // 8 // each) as j, e.when(e.op("<", e.op("+", column, e.op("*", j, group)), total)):
+                with self._threads(row) as (top, quarter):
+                    together(j, quarter, top)
+            with e.when(e.op("not", even)):
+                self._edges(sums, row, column, pairs)
+
+    def _edges(self, sums: str, row: Atom, column: Atom, pairs: Atom) -> None:
+        """Stores a tile that does not lie inside, by pairs or one by one."""
+        e, ring = self.e, self.ring
+        with self._threads(row) as (top, quarter), self._unrolled("j", ring.n // 8) as j, self._unrolled("i", 2 * ring.m) as i:
             c = e.op("+", e.op("+", column, e.op("*", j, i64(8))), e.op("*", quarter, i64(2)))
             self._at_edges(sums, self._number(i, j, 1), self._row_of(top, i), c, pairs)
 
@@ -274,15 +297,15 @@ class _Stream(Streams):
         conds = [e.op("==", e.op("mod", n, each), i64(0)) for n in (axis.n, extent(lo, t, k), e.op("-", axis.lo, low(lo, t, k)))]
         return e.all_of([*conds, aligned(lo, t.name, count * t.dtype.bytes)])
 
-    def _eight(self, sums: str, number: Atom, r: Atom, block: Atom, quarter: Atom) -> None:
-        """A line of 32 elements, eight of each of four neighbouring threads: made where the sums are, stored where they lie together."""
+    def _many(self, sums: str, number: Atom, r: Atom, block: Atom, quarter: Atom, count: int) -> None:
+        """A line of 64 bytes, 16 of each of four neighbouring threads: made where the sums are, stored where they lie together."""
         e, (t, _) = self.e, self.jobs[0]
         first = e.op("+", block, e.op("*", quarter, i64(2)))
-        made = self._pairs(sums, number, r, [(e.op("+", first, i64(8 * w)), e.op("+", first, i64(8 * w + 1))) for w in range(4)], t.dtype)
+        made = self._pairs(sums, number, r, [(e.op("+", first, i64(8 * w)), e.op("+", first, i64(8 * w + 1))) for w in range(count // 2)], t.dtype)
         mine = e.memory("mine")
-        e.raw(form.Alloc(mine, t.dtype, i64(EIGHT)))
-        e.raw(form.Trade(mine, made))
-        self._store(mine, 0, r, e.op("+", block, e.op("*", quarter, i64(EIGHT))), EIGHT)
+        e.raw(form.Alloc(mine, t.dtype, i64(count)))
+        e.raw(form.Trade(mine, made, count))
+        self._store(mine, 0, r, e.op("+", block, e.op("*", quarter, i64(count))), count)
 
     def _two(self, sums: str, number: Atom, r: Atom, block: Atom, quarter: Atom) -> None:
         """A pair of neighbouring elements."""
@@ -311,7 +334,7 @@ class _Stream(Streams):
         self.e.raw(form.Move(lo.buffer(t), address(lo, t, self._at(r, c)), memory, i64(first), count))
 
     def _pairs(self, sums: str, number: Atom, r: Atom, columns: Sequence[tuple[Atom, Atom]], dtype: DType) -> str:
-        """Pairs of neighbouring elements, made of neighbouring sums, in scratch: of f32 where they become halves, which are rounded two at a time."""
+        """Pairs of neighbouring elements, made of neighbouring sums, in scratch."""
         lo, e, (t, piece) = self.lo, self.e, self.jobs[0]
         values: list[Atom] = []
         for w, pair in enumerate(columns):
@@ -324,7 +347,9 @@ class _Stream(Streams):
                 if value.dtype is not t.dtype.compute and not (value.dtype is F64 and t.dtype.is_float):
                     value = e.convert(value, t.dtype.compute)
                 values.append(value)
-        held = F32 if dtype.bytes == 2 and dtype.is_float and all(v.dtype is F32 for v in values) and len(columns) > 1 else dtype
+        # What is traded becomes narrow on the way, two or four at a time.
+        wide = {2: F32, 1: I32}.get(dtype.bytes) if dtype.is_float == (dtype.bytes == 2) and len(columns) > 1 else None
+        held = dtype if wide is None or any(v.dtype is not wide for v in values) else wide
         out = e.memory("pair" if len(columns) == 1 else "made")
         e.raw(form.Alloc(out, held, i64(len(values))))
         for k, value in enumerate(values):
