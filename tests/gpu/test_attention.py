@@ -52,6 +52,31 @@ def test_lengths_and_rows_without_keys() -> None:
         close(attend(p, q=q, k=k, v=v, length=length), by_hand(q, k, v, seen, empty=0.25))
 
 
+@pytest.mark.parametrize("size", [32, 64, 80, 128])
+def test_masks_of_keys(size: int) -> None:
+    """Bits say which keys are seen, beside bounds; what is hidden may be infinite, and rows may see nothing."""
+    text = program("j < L where %mask[b, j] and j <= i + (L - S)", more=", %mask: tensor<BxLxbool>", args=", %mask", empty="semantic { empty = zero }",
+                   out="select(%z[b, h, i] == 0, 0.25, %w[b, h, i, d] / %z[b, h, i])")
+    p = pl.compile(sized(text, B=3, H=4, G=4, D=size, E=size), target="cuda")
+    rng = np.random.default_rng(5)
+    for s, n in ((140, 300), (65, 77), (512, 512)):
+        q, k, v = qkv(3, 4, 4, s, n, size, size)
+        mask = rng.random((3, n)) < 0.5
+        mask[1], mask[2] = np.arange(n) < n // 2 + 3, False
+        v[0, :, ~mask[0]], k[1, :, n // 2 + 3:] = np.inf, np.nan
+        i, j = np.ogrid[:s, :n]
+        close(attend(p, q=q, k=k, v=v, mask=mask), by_hand(q, k, v, mask[:, None, None] & (j <= i + n - s), empty=0.25))
+
+
+@pytest.mark.parametrize("size", [24, 32, 48, 80, 96, 112])
+def test_terms_and_columns_that_fill_no_line(size: int) -> None:
+    p = pl.compile(sized(program("j < L where j <= i + (L - S)"), B=2, H=40, G=40, D=size, E=128 - size if size < 96 else size), target="cuda")
+    for s, n in ((197, 197), (65, 387)):
+        q, k, v = qkv(2, 40, 40, s, n, size, 128 - size if size < 96 else size)
+        i, j = np.ogrid[:s, :n]
+        close(attend(p, q=q, k=k, v=v), by_hand(q, k, v, j <= i + n - s))
+
+
 def test_scores_too_large_for_one_product() -> None:
     p = pl.compile(sized(program(dtype="bf16"), B=1, H=4, G=4, D=128, E=128), target="cuda")
     q, k, v = qkv(1, 4, 4, 140, 300, 128, 128, "bf16")
