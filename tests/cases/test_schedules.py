@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import pipelink_ir
@@ -20,7 +19,7 @@ from pipelink_ir.passes.manager import parse_passes, run_passes
 from pipelink_ir.passes.scheduling.asked import with_entries
 from pipelink_ir.passes.scheduling.printed import scheduled
 from pipelink_ir.runtime.compile import read
-from tests.cases.test_cases import HERE, PROGRAMS, _load
+from tests.cases.stored import HERE, PROGRAMS, stored
 from tests.emulated import EMULATED, lowered, prepare
 
 SEEDS = range(2)
@@ -88,13 +87,8 @@ def test_results(name: str, seed: int, target: str, tmp_path: Path) -> None:
     device = "cpu" if target == "cpu" else "cuda"
     path = tmp_path / f"{name}.plir"
     path.write_text(_text(name, device, seed), encoding="utf-8")
-    with np.load(HERE / f"{name}.npz") as data:
-        arrays = {k: data[k] for k in data.files}
-    got = dict(pipelink_ir.compile(path, target=target)(**{k[3:]: v for k, v in arrays.items() if k.startswith("in.")}).items())
-    compare = _load("check_run").compare
-    wrong = [problem for k, want in arrays.items() if k.startswith("out.")
-             and (problem := compare(k[4:], want, np.asarray(got[k[4:]]), arrays.get(f"tol.{k[4:]}"))[0])]
-    assert not wrong, path.read_text(encoding="utf-8")
+    case = stored(name)
+    assert not case.wrong(dict(pipelink_ir.compile(path, target=target)(**case.inputs).items())), path.read_text(encoding="utf-8")
 
 
 def test_many_settings_are_legal() -> None:

@@ -1,9 +1,7 @@
 """Code of older architectures on the GPU that is here: translated by its driver, it gives the numbers that it gives there."""
 from __future__ import annotations
 
-import importlib.util
 import random
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -13,13 +11,13 @@ import pytest
 import pipelink_ir as pl
 from pipelink_ir.backends.cuda.executable import load
 from pipelink_ir.ir.targets import parse_arch
+from tests.cases.stored import HERE, PROGRAMS, stored
 from tests.fuzz import graphs, pointwise, reductions, stencils
 from tests.fuzz.census import Census
 from tests.fuzz.check import check_backend, lowered
 from tests.fuzz.tape import LENGTH, Tape
 
 pytestmark = pytest.mark.gpu
-CASES = Path(__file__).resolve().parents[1] / "cases"
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89")
 NAMES: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "i8": np.int8, "f8e4m3": ml_dtypes.float8_e4m3fn}
 DIGITS = {"f16": 1e-3, "bf16": 8e-3, "f32": 1e-5, "i32": 0.0}
@@ -27,29 +25,14 @@ OWN_POLICY = {("attention", "sm_75")}
 """Programs that say what is to become of them there, which needs ranges."""
 
 
-def _compare() -> Any:
-    spec = importlib.util.spec_from_file_location("check_run", CASES / "check_run.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.compare
-
-
 @pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("name", sorted(p.stem for p in CASES.glob("*.plir")))
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_cases(name: str, arch: str) -> None:
     if (name, arch) in OWN_POLICY:
         pytest.skip("its policy for this architecture needs a calibration")
-    with np.load(CASES / f"{name}.npz") as data:
-        arrays = {k: data[k] for k in data.files}
-    inputs = {k[3:]: v for k, v in arrays.items() if k.startswith("in.")}
-    compiled, compare = pl.compile(CASES / f"{name}.plir", target=arch), _compare()
+    case, compiled = stored(name), pl.compile(HERE / f"{name}.plir", target=arch)
     for _ in range(3):      # launches, then a graph that is replayed
-        got = dict(compiled(**inputs).items())
-        wrong = [p for k, want in arrays.items() if k.startswith("out.")
-                 and (p := compare(k[4:], want, np.asarray(got[k[4:]]), arrays.get(f"tol.{k[4:]}"))[0])]
-        assert not wrong
+        assert not case.wrong(dict(compiled(**case.inputs).items()))
     assert all(b.arch.startswith("compute_") and not b.cubin for b in compiled.on_gpu().executable.kernels.binaries)  # type: ignore[attr-defined]
 
 

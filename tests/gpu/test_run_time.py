@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import importlib.util
 import subprocess
 import sys
 import threading
@@ -14,10 +13,10 @@ import numpy as np
 import pytest
 
 import pipelink_ir as pl
+from tests.cases.stored import HERE, PROGRAMS, stored
 from tests.gpu.programs import GATHER, SUM, diamonds, of_diamonds
 
 pytestmark = pytest.mark.gpu
-CASES = Path(__file__).resolve().parents[1] / "cases"
 SPIN = r"""extern "C" __global__ void spin(long long cycles) { const long long begin = clock64(); while (clock64() - begin < cycles) {} }"""
 
 
@@ -41,22 +40,14 @@ def replays(p: pl.Compiled) -> int:
 
 
 @pytest.mark.parametrize("where", ["host", "device"])
-@pytest.mark.parametrize("name", sorted(p.stem for p in CASES.glob("*.plir")))
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_cases(cupy: Any, name: str, where: str) -> None:
-    spec = importlib.util.spec_from_file_location("check_run", CASES / "check_run.py")
-    assert spec is not None
-    assert spec.loader is not None
-    compare = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(compare)
-    with np.load(CASES / f"{name}.npz") as data:
-        arrays = {k: data[k] for k in data.files}
-    inputs = {k[3:]: v for k, v in arrays.items() if k.startswith("in.")}
-    p = pl.compile(CASES / f"{name}.plir", target="cuda")
+    case = stored(name)
+    p = pl.compile(HERE / f"{name}.plir", target="cuda")
     for call in range(3):  # launches, a capture, a replay
-        given = inputs if where == "host" else {k: cupy.asarray(v) for k, v in inputs.items()}
+        given = case.inputs if where == "host" else {k: cupy.asarray(v) for k, v in case.inputs.items()}
         got = {k: v if where == "host" else cupy.asnumpy(v) for k, v in p(**given).items()}
-        wrong = [f for k, want in arrays.items() if k.startswith("out.") and (f := compare.compare(k[4:], want, got[k[4:]], arrays.get(f"tol.{k[4:]}"))[0])]
-        assert not wrong, call
+        assert not case.wrong(got), call
 
 
 def test_numpy_in_numpy_out_cupy_in_cupy_out(cupy: Any) -> None:
@@ -445,6 +436,6 @@ def test_a_kernel_that_fails_takes_the_process_with_it_and_says_so(tmp_path: Pat
 
 
 def test_verify(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-m", "pipelink_ir.cli", "verify", str(CASES / "extern_sobel.plir")], capture_output=True, text=True, timeout=300,
+    done = subprocess.run([sys.executable, "-m", "pipelink_ir.cli", "verify", str(HERE / "extern_sobel.plir")], capture_output=True, text=True, timeout=300,
                           check=False)
     assert (done.returncode, done.stdout.startswith("@sobel_user: agrees in 20 runs")) == (0, True), done.stderr

@@ -1,7 +1,6 @@
 """Whole pipelines on the machine: with other launches, with wide indices, beyond 2^31 elements; and that nothing is left out."""
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from pipelink_ir.backends.cuda.emulate import kernels
 from pipelink_ir.backends.cuda.emulate.executable import EmulatedExecutable, Options, load
 from pipelink_ir.ir.diagnostics import ExecutionError
 from pipelink_ir.runtime.compile import read
+from tests.cases.stored import stored
 from tests.emulated import lowered, prepare
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -40,17 +40,8 @@ def test_nothing_is_left_out(everything: int, capsys: pytest.CaptureFixture[str]
 
 
 def _compare(path: Path, options: Options) -> None:
-    spec = importlib.util.spec_from_file_location("check_run", ROOT / "tests" / "cases" / "check_run.py")
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    with np.load(path.with_suffix(".npz")) as data:
-        arrays = {k: data[k] for k in data.files}
-    got = executable(path, options)({k[3:]: v for k, v in arrays.items() if k.startswith("in.")})
-    wrong = [problem for k, want in arrays.items() if k.startswith("out.")
-             and (problem := script.compare(k[4:], want, np.asarray(got[k[4:]]), arrays.get(f"tol.{k}"))[0])]
-    assert not wrong
+    case = stored(path.stem)
+    assert not case.wrong(executable(path, options)(case.inputs))
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda p: p.stem)
