@@ -20,15 +20,7 @@ PL_DEVICE u32 rounded_pair(bf16, float a, float b) {
 #endif
 
 // 2 to the x, subnormal results flushed: of weights the largest of which is 1.
-PL_DEVICE float weight_exp2(float x) {
-#if PIPELINK_PTX
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-#else
-  return PL_MATH(exp2f)(x);
-#endif
-}
+PL_DEVICE float weight_exp2(float x) { return quick_exp2(x); }
 
 template <int COUNT> PL_DEVICE void zero(float (&sums)[COUNT]) {
   PL_UNROLL
