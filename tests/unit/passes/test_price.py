@@ -11,7 +11,7 @@ import pytest
 from pipelink_ir.grammar import parse
 from pipelink_ir.ir.diagnostics import Report
 from pipelink_ir.ir.gpus import GPUS
-from pipelink_ir.ir.nodes import Module, Node, Operator
+from pipelink_ir.ir.nodes import Apply, Expr, IntLit, Module, Name, Node, Operator, Range
 from pipelink_ir.ir.targets import Arch, parse_arch
 from pipelink_ir.passes.fusion.cost import CPU, GPU
 from pipelink_ir.passes.manager import parse_passes, run_passes
@@ -20,6 +20,7 @@ from pipelink_ir.passes.precision.cut import Web
 from pipelink_ir.passes.precision.machine import COMPUTED, MULTIPLIED, MULTIPLIED_CODES, REACHED, STREAMED, machine_of
 from pipelink_ir.passes.precision.price import Price, Pricer, price, size_text
 from pipelink_ir.passes.precision.profit import profitable
+from pipelink_ir.passes.precision.work import turns
 
 N = 1 << 24
 H200, A100, T4, HOST = Arch("cuda", 90), Arch("cuda", 80), Arch("cuda", 75), Arch("cpu")
@@ -98,6 +99,37 @@ def test_which_of_several_kernels_is_called_depends_on_the_sizes() -> None:
     # A size that is not known is at least 256: that is no few rows, whose kernel comes first.
     assert price(flat(text), H200).seconds == pytest.approx(many)
     assert few < many / 1.5
+
+
+def test_turns_of_ranges_that_depend_on_others_are_those_of_the_middle() -> None:
+    """`d < min(2048 (part + 1), 4096)` from `2048 part` on, in two parts; half of a square below its diagonal, about."""
+    assert turns((Range("P", None, IntLit(2)), Range("d", _at("2048 * P"), _at("min(2048 * P + 2048, 4096)"))), {})[0] == 4096
+    assert turns((Range("I", None, IntLit(1000)), Range("j", None, _at("I + 1"))), {})[0] == pytest.approx(1000 * 1000 / 2, rel=0.01)
+    assert turns((Range("i", None, Name("N")), Range("j", None, Name("M"))), {"N": 7, "M": 5})[0] == 35
+
+
+def _at(text: str) -> Expr:
+    """An expression of indices."""
+    module = parse(f"op @f(%x: tensor<Nxf32>, I: dim, P: dim) -> (%y: tensor<Nxf32>) {{ where {text} >= 0 compute {{ %y[n] = %x[n] }} }}", "t.plir")
+    where = module.operators[0].where[0]
+    assert isinstance(where, Apply)
+    return where.args[0]
+
+
+def test_few_blocks_take_turns_that_wait_for_each_other() -> None:
+    """The largest of 16 x 4096 is found by two blocks of 256 threads, a turn of .4 us for 256 elements each; bytes would be over in no time."""
+    text = "op @m(%x: tensor<16x4096xf16>) -> (%y: tensor<f16>) { compute { %y = max[i < 16, j < 4096](%x[i, j]) } }\n"
+    found = price(flat(text + "pipeline @p(%x: tensor<16x4096xf16>) -> (%y: tensor<f16>) { %y = @m(%x) }\n"), H200)
+    assert 16 * 4096 * 2 / machine_of(H200).bandwidth < 1e-7
+    assert found.seconds > 16 * 4096 / 2 / 256 * 0.39e-6
+
+
+def test_factors_that_are_made_element_by_element_take_steps_as_long() -> None:
+    """64 rows by tiles of 64 x 64, 4096 terms in steps of 32: 128 of them, and 16 elements of the right factor for each of 128 threads."""
+    plain = price(flat(product("f16", "f16", 64, 4096, 11008, "param ")), H200).seconds
+    text = product("f16", "f16", 64, 4096, 11008, "param ").replace("%w: tensor<11008x4096xf16>", "%w: tensor<11008x4096xi8>").replace("%w[j, k])", "f16(%w[j, k]))")
+    assert plain == pytest.approx(GPU.launch + 128 * 0.55e-6, rel=0.01)
+    assert price(flat(text), H200).seconds == pytest.approx(GPU.launch + 128 * (0.55e-6 + 16 * 0.2e-6), rel=0.01)
 
 
 def test_products_without_tensor_cores_have_the_plain_rate() -> None:
