@@ -170,8 +170,8 @@ def _case(cp: Any, clock: Any, case: Case) -> dict[str, Any]:
     found: dict[str, Any] = {"relative error": relative(results["lowered"], results["f16"]), **case.judge(results["f16"], results["lowered"])}
     found["kernels"] = {n: call.rest.executable.statistics["kernels"] for n, call in calls.items()}
     found["nodes"] = sum(e.kind == "lowered" for e in low.ledger)
-    said = [e.text() for e in low.ledger if e.kind == "lowered" or "does not pay" in e.text()]
-    found["policies"] = [re.sub(r"^.*?: (lowered|declined)", r"\1", text)[:300] for text in said]
+    said = [e.text() for e in low.ledger if e.kind in ("priced", "lowered") or "does not pay" in e.text()]
+    found["policies"] = [re.sub(r"^.*?: (priced|lowered|declined)", r"\1", text)[:300] for text in said]
     return found | _timed(clock, {n: lambda call=call: call(**inputs) for n, call in calls.items()}, "f16", "lowered")
 
 
@@ -198,9 +198,15 @@ PRODUCT = "product 8192x4096x16384"
 _PRODUCT = ("op @product(%x: tensor<NxKx{0}>, %w: tensor<KxMx{0}>) -> (%y: tensor<NxMx{1}>) {{ compute {{ %y[i, j] = sum[k < K](%x[i, k] * %w[k, j]) }} }}\n"
             "pipeline @p(%x: tensor<NxKx{0}>, param %w: tensor<KxMx{0}>) -> (%y: tensor<NxMx{1}>) {{ %y = @product(%x, %w) }}\n")
 
+_PRODUCT_F8 = ("op @product(%x: tensor<NxKxf8e4m3>, %w: tensor<MxKxf8e4m3>) -> (%y: tensor<NxMxf16>) {\n  compile { accuracy = f8 }\n"
+               "  compute { %y[i, j] = sum[k < K](%x[i, k] * %w[j, k]) }\n}\n"
+               "pipeline @p(%x: tensor<NxKxf8e4m3>, param %w: tensor<MxKxf8e4m3>) -> (%y: tensor<NxMxf16>) { %y = @product(%x, %w) }\n")
+F8_ERROR = 2e-3
+"""Of a product of normal numbers in f8 with the sums of tensor cores, of its largest value."""
+
 
 def _products(cp: Any, clock: Any) -> dict[str, Any]:
-    """Bytes beside f16: ours, and cuBLASLt's with the weights by columns, which its product of bytes asks for."""
+    """Bytes and f8 beside f16: ours, and cuBLASLt's with the weights by terms, which its products of bytes ask for, the one of f8 with slow and fast sums."""
     torch = importlib.import_module("torch")
 
     import pipelink_ir as pl
@@ -215,10 +221,21 @@ def _products(cp: Any, clock: Any) -> dict[str, Any]:
     wanted = torch._int_mm(x8, w8)
     if not bool((torch.from_dlpack(next(iter(ours_i8(x=bytes_[0]).values()))) == wanted).all()):
         return {"fault": "the product of bytes is wrong"}
+    xf, wf = (torch.randn(shape, device="cuda").to(torch.float8_e4m3fn) for shape in ((8192, 4096), (16384, 4096)))
+    ours_f8, one = pl.compile(_PRODUCT_F8, target="cuda").bind(w=wf), torch.ones((), device="cuda")
+    made, exact = torch.from_dlpack(next(iter(ours_f8(x=xf).values())))[:256].double(), xf[:256].double() @ wf.double().t()
+    error = float((made - exact).abs().max() / exact.abs().max())
+    if error > F8_ERROR:
+        return {"fault": f"the product of f8 is off by {error}"}
+
+    def theirs(fast: bool) -> Any:
+        return torch._scaled_mm(xf, wf.t(), scale_a=one, scale_b=one, out_dtype=torch.float16, use_fast_accum=fast)
     calls = {"f16": lambda: ours_f16(x=halves[0]), "i8": lambda: ours_i8(x=bytes_[0]), "cuBLASLt f16": lambda: x16 @ w16,
-             "cuBLASLt i8": lambda: torch._int_mm(x8, w8)}
+             "cuBLASLt i8": lambda: torch._int_mm(x8, w8), "f8": lambda: ours_f8(x=xf), "cuBLASLt f8": lambda: theirs(False),
+             "cuBLASLt f8, fast sums": lambda: theirs(True)}
     found = _timed(clock, calls, "f16", "i8")
-    return found | {"ratio of cuBLASLt": found["ms"]["cuBLASLt f16"] / found["ms"]["cuBLASLt i8"]}
+    return found | {"ratio of cuBLASLt": found["ms"]["cuBLASLt f16"] / found["ms"]["cuBLASLt i8"], "error of f8": error,
+                    "f8 beside cuBLASLt": found["ms"]["f8"] / found["ms"]["cuBLASLt f8"]}
 
 
 def summary(rows: Mapping[str, Any]) -> str:
@@ -229,6 +246,9 @@ def summary(rows: Mapping[str, Any]) -> str:
             out.append(f"{name}: fault")
             continue
         slow, fast = ("f16", "i8") if name == PRODUCT else ("f16", "lowered")
-        beside = f", cuBLASLt {row['ratio of cuBLASLt']:.2f}" if name == PRODUCT else f", error {row['relative error']:.3f}, {row['nodes']} nodes lowered"
+        if name == PRODUCT:
+            beside = f", cuBLASLt {row['ratio of cuBLASLt']:.2f}, f8 {row['f8 beside cuBLASLt']:.2f} times its time there"
+        else:
+            beside = f", error {row['relative error']:.3f}, {row['nodes']} nodes lowered"
         out.append(f"{name}: {row['ms'][slow]:.4f} in f16, {row['ms'][fast]:.4f} {fast}, {row['ratio']:.2f}{beside}")
     return "; ".join(out)
