@@ -30,6 +30,6 @@ def test_both_plans(name: str) -> None:
 
 def test_the_summary() -> None:
     rows = {"denoiser": {"ms": {"f16": 2.0, "lowered": 1.0}, "ratio": 2.0, "relative error": 0.03, "nodes": 9}, "x": {"fault": "y"},
-            precision.PRODUCT: {"ms": {"f16": 1.5, "i8": 0.75}, "ratio": 2.0, "ratio of cuBLASLt": 1.2}}
+            precision.PRODUCT: {"ms": {"f16": 1.5, "i8": 0.75}, "ratio": 2.0, "ratio of cuBLASLt": 1.2, "f8 beside cuBLASLt": 1.047}}
     assert precision.summary(rows) == ("denoiser: 2.0000 in f16, 1.0000 lowered, 2.00, error 0.030, 9 nodes lowered; x: fault; "
-                                       "product 8192x4096x16384: 1.5000 in f16, 0.7500 i8, 2.00, cuBLASLt 1.20")
+                                       "product 8192x4096x16384: 1.5000 in f16, 0.7500 i8, 2.00, cuBLASLt 1.20, f8 1.05 times its time there")
