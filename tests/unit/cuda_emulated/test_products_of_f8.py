@@ -12,6 +12,7 @@ import pipelink_ir as pl
 from pipelink_ir.backends.cuda import nvrtc
 from pipelink_ir.backends.cuda.emit import emit_program
 from pipelink_ir.backends.cuda.emulate import kernels
+from pipelink_ir.backends.cuda.geometry import geometry
 from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.grammar.printer import print_operator
 from pipelink_ir.ir.diagnostics import ProgramError
@@ -62,15 +63,18 @@ def test_products_that_stream(left: str, right: str, out: str, names: str, shape
 
 
 @pytest.mark.usefixtures("always")
-def test_numbers_that_are_none_and_what_is_made_of_sums() -> None:
-    text = asked(text_of("MxKxf8e5m2", "NxKxf8e5m2", "MxNxi8", "%a[i, j] = sum[k < K](%x[i, k] * %w[j, k]) %y[i, j] = sat_i8(round(max(%a[i, j] * %s[j] + 1, 0)))",
+@pytest.mark.parametrize("n", [70, 200, 208])  # bytes are stored two, eight and 16 at a time
+@pytest.mark.parametrize("kind", ["i8", "u8"])
+def test_numbers_that_are_none_and_what_is_made_of_sums(n: int, kind: str) -> None:
+    text = asked(text_of("MxKxf8e5m2", "NxKxf8e5m2", f"MxNx{kind}", f"%a[i, j] = sum[k < K](%x[i, k] * %w[j, k]) %y[i, j] = sat_{kind}(round(max(%a[i, j] * %s[j] + 1, 0)))",
                          ", %s: tensor<Nxf32>", "%x, %w, %s"), "compile { %a { accuracy = f8 } } compute")
     assert [w.short for w in streamed(text)] == [streams.AT_ONCE]
-    x, w, s = array("f8e5m2", 133, 64), array("f8e5m2", 70, 64), np.linspace(0.5, 4, 70, dtype=np.float32)
+    x, w, s = array("f8e5m2", 133, 64), array("f8e5m2", n, 64), np.linspace(0.5, 4, n, dtype=np.float32)
     x[3, 5], x[7, 1] = np.nan, np.inf
     with np.errstate(invalid="ignore"):
         real = np.maximum(x.astype(np.float64) @ w.astype(np.float64).T * s + 1, 0)
-    want = np.clip(np.rint(np.nan_to_num(real, nan=0, posinf=127, neginf=0)), -128, 127)
+    limits = np.iinfo(np.int8 if kind == "i8" else np.uint8)
+    want = np.clip(np.rint(np.nan_to_num(real, nan=0, posinf=limits.max, neginf=0)), limits.min, limits.max)
     finite = np.where(np.isfinite(real), real, 0)
     near = np.abs(finite % 1 - 0.5) < 1e-3
     got = run(text, HOPPER, x=x, w=w, s=s)
@@ -128,3 +132,14 @@ def test_nvrtc_takes_them_without_spills(left: str, right: str) -> None:
     assert [u.spill_stores for u in binary.usage.values()] == [0] * len(code.kernels)
     assert "serialized" not in binary.log
     assert f"m64n192k32.f32.{left[2:]}.{right[2:]}" in binary.ptx
+
+
+@pytest.mark.parametrize(("k", "copied"), [(1024, 0), (1000, 0), (1001, 1)])
+def test_copies_that_are_not_needed_are_not_launched(k: int, copied: int) -> None:
+    """Whether lines follow each other at multiples of 16 bytes is known at the launch, where sizes are."""
+    text = text_of("MxKxf16", "NxKxf16", "MxNxf16", "%y[i, j] = sum[k < K](%x[i, k] * %w[j, k])")
+    op = lowered(read(text)).operators[0]  # type: ignore[union-attr]
+    code = emit_program(build_gpu(typed_operator(op), HOPPER), op)
+    turns = {c.kernel.name.rpartition("mm.y")[2]: geometry(c, {"M": 4096, "N": 4096, "K": k}).turns for c in code.kernels}
+    assert {name: bool(n) for name, n in turns.items() if ".copied" in name} == {".copied.left": bool(copied), ".copied.right": bool(copied)}
+    assert turns[""] == 32 * 22
