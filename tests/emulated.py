@@ -1,13 +1,14 @@
 """The target that plays a GPU on the processor, for tests that run on every backend; compiling many programs at once."""
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pytest
 
 from pipelink_ir.backends.cuda.emulate.toolchain import available
 from pipelink_ir.ir.diagnostics import ProgramError, Report
 from pipelink_ir.ir.nodes import Module, Node, Operator
+from pipelink_ir.runtime.compile import read
 
 NEEDS_COMPILER = pytest.mark.skipif(not available(), reason="needs a C++ compiler: g++ or clang++, or `pip install ziglang`")
 
@@ -28,6 +29,14 @@ def operators_of(module: Module) -> list[Operator]:
     """What the pipelines of a lowered module call."""
     called = {node.op for p in module.pipelines for node in p.nodes if isinstance(node, Node)}
     return [op for op in module.operators if op.name in called]
+
+
+def prepared(programs: Mapping[str, str]) -> dict[str, Module]:
+    """Programs by name, lowered, with their kernels compiled together."""
+    modules = {name: lowered(read(text)) for name, text in programs.items()}
+    assert [name for name, m in modules.items() if m is None] == []
+    prepare(modules.values())
+    return {name: m for name, m in modules.items() if m is not None}
 
 
 def prepare(modules: Iterable[Module | None]) -> int:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from tests.cache import cache_folder as cache_folder
 from tests.fuzz.census import Census
 
 _KEY = "fuzz census"
@@ -44,15 +44,6 @@ def census(record_property: Callable[[str, object], None]) -> Iterator[Census]:
     found = Census()
     yield found
     record_property(_KEY, json.dumps(found.counts))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Compiled code of the tests stays away from the user's."""
-    folder = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PIPELINK_CACHE_DIR", str(folder))
-        yield folder
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -4,9 +4,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from pipelink_ir.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -39,6 +44,16 @@ class Done:
     status: int
     out: str
     err: str
+
+
+def in_process(capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """The command, run in this process."""
+    def run(*args: Any) -> Done:
+        capsys.readouterr()
+        status = main([str(a) for a in args])
+        streams = capsys.readouterr()
+        return Done(status, streams.out, streams.err)
+    return run
 
 
 def process(*args: Any, **more: Any) -> subprocess.CompletedProcess[bytes]:

@@ -6,17 +6,9 @@ from pathlib import Path
 
 from pipelink_ir.passes.scheduling.tuned_file import read_tuned
 from tests.unit.cli.command import Done
+from tests.unit.runtime.programs import SHARES
 
 Command = Callable[..., Done]
-
-SHARES = """op @shares(%x: tensor<NxKxf32>) -> (%y: tensor<NxKxf32>) {
-  compute { %m[n] = max[k < K](%x[n, k])
-            %e[n, k] = exp(%x[n, k] - %m[n])
-            %s[n] = sum[k < K](%e[n, k])
-            %y[n, k] = %e[n, k] / %s[n] }
-}
-pipeline @p(%x: tensor<NxKxf32>) -> (%y: tensor<NxKxf32>) { %y = @shares(%x) }
-"""
 
 
 def test_the_command(tmp_path: Path, pipelinkc: Command) -> None:

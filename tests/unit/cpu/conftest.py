@@ -2,9 +2,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from pipelink_ir.backends.cpu import jit
 from pipelink_ir.backends.cpu.emit import ProgramCode, emit_program
 from pipelink_ir.backends.loops.form import Buffer, Const, Expr, For, Kernel, Let, Load, Program, Ref, Store
 from pipelink_ir.ir.dtypes import I64, DType
+from tests.cache import cache_folder as cache_folder
 
 PLAIN = jit.Target("x86-64", "")
 """A processor without f16 conversions, fused multiply-add and rounding instructions."""
@@ -59,15 +59,6 @@ class Maps:
         frame = (ctypes.c_int64 * len(words))(*words)
         self.functions[name](ctypes.addressof(frame), 0, 1)
         return out
-
-
-@pytest.fixture(scope="session", autouse=True)
-def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Compiled code of the tests stays away from the user's."""
-    folder = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PIPELINK_CACHE_DIR", str(folder))
-        yield folder
 
 
 @pytest.fixture(scope="session")

@@ -1,19 +1,9 @@
 """Fixtures of the tests of the CUDA backend."""
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-
-@pytest.fixture(scope="session", autouse=True)
-def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Compiled code of the tests stays away from the user's."""
-    folder = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PIPELINK_CACHE_DIR", str(folder))
-        yield folder
+from tests.cache import cache_folder as cache_folder
 
 
 @pytest.fixture(scope="session")

@@ -3,13 +3,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pipelink_ir.backends.cuda import nvrtc
-from pipelink_ir.cli.main import main
-from tests.unit.cli.command import Done
+from tests.unit.cli.command import Done, in_process
 from tests.unit.cuda.test_user_kernel import KERNEL, OPERATOR
 
 MIXED = OPERATOR.replace("}}\npipeline", """}}
@@ -23,12 +21,7 @@ Command = Callable[..., Done]
 
 @pytest.fixture
 def pipelinkc(capsys: pytest.CaptureFixture[str]) -> Command:
-    def run(*args: Any) -> Done:
-        capsys.readouterr()
-        status = main([str(a) for a in args])
-        streams = capsys.readouterr()
-        return Done(status, streams.out, streams.err)
-    return run
+    return in_process(capsys)
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from pipelink_ir.backends.cuda.emulate.executable import EmulatedExecutable, Options, load
-from pipelink_ir.runtime.compile import read
-from tests.emulated import lowered, prepare
+from tests.emulated import prepared
 
 Array = np.ndarray[Any, Any]
 
@@ -52,10 +51,7 @@ PROGRAMS = {
 
 @functools.cache
 def _all() -> dict[str, Any]:
-    modules = {name: lowered(read(text)) for name, text in PROGRAMS.items()}
-    assert [name for name, m in modules.items() if m is None] == []
-    prepare(modules.values())
-    return modules
+    return prepared(PROGRAMS)
 
 
 def run(name: str, *arrays: Array, options: Options | None = None) -> list[Array]:

@@ -11,24 +11,12 @@ import scipy.ndimage
 import pipelink_ir as pl
 from pipelink_ir.ir.diagnostics import ProgramError
 from pipelink_ir.ir.dtypes import F32
-from pipelink_ir.passes.infer.operator import typed_operator
-from pipelink_ir.passes.scheduling.derivation import derivation
-from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
-from pipelink_ir.passes.scheduling.tiles import Tiled
+from tests.unit.cuda_emulated.test_tiles import tiles
 
 TARGET = "cuda-emulated"
 MODES = {"replicate": "nearest", "reflect": "reflect", "reflect101": "mirror", "wrap": "wrap", "constant(2)": "constant"}
 SIZES = ((1, 1), (3, 5), (7, 33), (66, 68), (9, 1021))
 TYPES = {"u8": np.uint8, "f16": np.float16, "f32": np.float32}
-
-
-def tiles(p: Any) -> list[Tiled]:
-    """How the kernels of all operators stage."""
-    out: list[Tiled] = []
-    for op in p.module.operators:
-        typed, stored = derivation(typed_operator(op), "cuda")
-        out += gpu_plan(typed, stored).tiles.values()
-    return out
 
 
 def correlated(x: Any, k: Any, border: str) -> Any:

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from pipelink_ir.backends.cuda.emulate.executable import EmulatedExecutable, Options, load
-from pipelink_ir.runtime.compile import read
-from tests.emulated import lowered, prepare
+from tests.emulated import prepared
 from tests.unit.cuda_emulated.test_schedules import op, rng
 
 Array = np.ndarray[Any, Any]
@@ -39,10 +38,7 @@ PROGRAMS = {
 
 @functools.cache
 def _all() -> dict[str, Any]:
-    modules = {name: lowered(read(text)) for name, text in PROGRAMS.items()}
-    assert [name for name, m in modules.items() if m is None] == []
-    prepare(modules.values())
-    return modules
+    return prepared(PROGRAMS)
 
 
 def run(name: str, *arrays: Array) -> list[Array]:

@@ -5,6 +5,15 @@ from typing import Any
 
 import numpy as np
 
+SHARES = """op @shares(%x: tensor<NxKxf32>) -> (%y: tensor<NxKxf32>) {
+  compute { %m[n] = max[k < K](%x[n, k])
+            %e[n, k] = exp(%x[n, k] - %m[n])
+            %s[n] = sum[k < K](%e[n, k])
+            %y[n, k] = %e[n, k] / %s[n] }
+}
+pipeline @p(%x: tensor<NxKxf32>) -> (%y: tensor<NxKxf32>) { %y = @shares(%x) }
+"""
+
 TWICE = """\
 op @twice(%x: tensor<HxWxf32>) -> (%y: tensor<HxWxf32>) {
   compute { %y[h, w] = 2 * %x[h, w] }

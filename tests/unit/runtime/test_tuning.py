@@ -27,15 +27,8 @@ from pipelink_ir.runtime.tuning.files import kept
 from pipelink_ir.runtime.tuning.search import Outcome
 from pipelink_ir.runtime.tuning.turns import better, in_turns
 from pipelink_ir.version import __version__
+from tests.unit.runtime.programs import SHARES
 
-SHARES = """op @shares(%x: tensor<NxKxf32>) -> (%y: tensor<NxKxf32>) {
-  compute { %m[n] = max[k < K](%x[n, k])
-            %e[n, k] = exp(%x[n, k] - %m[n])
-            %s[n] = sum[k < K](%e[n, k])
-            %y[n, k] = %e[n, k] / %s[n] }
-}
-pipeline @p(%x: tensor<NxKxf32>) -> (%y: tensor<NxKxf32>) { %y = @shares(%x) }
-"""
 RENAMED = """op @other(%a: tensor<ZxWxf32>) -> (%b: tensor<ZxWxf32>) {
   compute { %b[r, c] = %v[r, c] / %q[r]
             %q[i] = sum[d < W](%v[i, d])
