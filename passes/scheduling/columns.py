@@ -75,7 +75,7 @@ def columns_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, ch
     size = BYTES // min(op.tensors[u.tensor].dtype.bytes for u in reads if last_of(u).only(column))
     n = count(piece.axes[plain[column]])
     cut = all(sized(b, op) for r in (*ranges_of(x), *piece.axes) for b in (r.lo, r.hi) if b is not None)
-    way = Columns(x, tuple(plain.items()), plain[column], size, cut)
+    way = Columns(x, tuple(sorted(plain.items(), key=lambda named: named[1])), plain[column], size, cut)
     way = replace(way, run=_is_run(op, way, streams(op, local, way), piece.axes[plain[column]]))
     while size > 1 and n is not None and n % size and not (way.run and n <= NARROW):
         size //= 2
