@@ -7,6 +7,7 @@ from tests.mutation.faults import Fault
 CODES, CONTRACTION, PRODUCTS, PLANS, SECTIONS, SELECTING, FLOATS, EDGES, INSERT, LABELS, PUSH, ESTIMATE, PROFIT, CALIBRATED = (
     f"passes/precision/{n}.py" for n in ("codes", "contraction", "products", "plans", "sections", "selecting", "floats", "edges", "insert", "labels", "push",
                                          "estimate", "profit", "calibrated"))
+OWN_KERNELS, DEMANDS, LIMITS = (f"passes/precision/{n}.py" for n in ("own_kernels", "demands", "limits"))
 LOWER = "passes/lower_precision.py"
 METHODS, HISTOGRAMS, DIFFERENCES = (f"pipelink_ir/runtime/calibration/{n}.py" for n in ("methods", "histograms", "differences"))
 BYTES = "backends/cuda/prelude/bytes.cuh"
@@ -47,6 +48,15 @@ PRECISION_FAULTS = [
     seed("a cast to fewer digits and back is taken for nothing", EDGES, "if holds(DTYPES[narrow], DTYPES[t.dtype]):", "if narrow:"),
     seed("a scale is shared by channels along other axes", INSERT, "plain = replace(codes, order=(), packed=None)", "plain = replace(codes, order=(), packed=None, axis=0)"),
     seed("conditions under which sums fit are dropped", LOWER, "where = (*p.where, *(c for c in dict.fromkeys(conditions) if c not in p.where))", "where = p.where"),
+    # ------------------------------------------------------------------------------------------- kernels of users, what cannot be had
+    seed("a kernel gets codes that it does not read", OWN_KERNELS, "return listed is not None and dtype in contracts.words(listed.value)", "return True"),
+    seed("a kernel gets codes without their scale", OWN_KERNELS, "return None if op.compute is not None and _chooses(op) else", "return None if op.name else"),
+    seed("a kernel's constants are taken for codes", SELECTING, "return constants(op) == constants(made)", "return True"),
+    seed("an operator is built where nothing takes it", DEMANDS, "arch.kind == \"cuda\" and not any(r.admits(arch) for r in needs) else None",
+         "arch.kind == \"cuda\" and not needs else None"),
+    seed("an edge is taken beyond the dtype's largest number", LIMITS, "largest > LARGEST[dtype], 0 <", "largest > 1e30 * LARGEST[dtype], 0 <"),
+    seed("bounds that are not attained make errors", LIMITS, "if not (have.lo_hit if abs(have.lo) == largest else have.hi_hit) or largest in (0, inf):",
+         "if largest in (0, inf):"),
     # --------------------------------------------------------------------------------------------------------------- policies, budgets
     seed("the looser of two budgets counts", LABELS, "(number(b.value) or 0) < (number(a.value) or 0)", "(number(b.value) or 0) > (number(a.value) or 0)"),
     seed("a label speaks of those that begin like it", LABELS, 'path == label or path.startswith(label + ".")', "path.startswith(label)"),

@@ -31,7 +31,7 @@ SUITES = {
     "cpu": ("not emulated", ("tests/constructs", "tests/cases", "tests/unit/loops", "tests/unit/cpu", "tests/fuzz")),
     "cuda": ("emulated", ("tests/unit/cuda_emulated", "tests/cases", "tests/constructs", "tests/unit/test_std.py", "tests/fuzz")),
     "precision": ("not emulated", ("tests/unit/precision", *(f"tests/unit/passes/test_{n}.py" for n in (
-        "calibrated", "push_policies", "lower_precision", "estimate", "price", "lower_precision_nodes", "policy_combinations", "choice")),
+        "calibrated", "push_policies", "lower_precision", "estimate", "price", "lower_precision_nodes", "policy_combinations", "choice", "own_kernels", "hostile_policies")),
                                    *(f"tests/unit/runtime/test_{n}.py" for n in ("calibration_codes", "calibrate_odd", "calibration_methods", "calibrate")),
                                    "tests/unit/cli/test_calibrate.py", "tests/fuzz/test_policies.py")),
 }

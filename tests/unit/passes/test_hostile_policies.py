@@ -80,6 +80,7 @@ def test_an_edge_that_a_dtype_cannot_carry_names_both_sides(text: str, got: str,
 @pytest.mark.parametrize("text", [
     edge("semantic { %y { range = [-100000, 1] } }", dtype="bf16"), edge("semantic { %y { range = [-1e-9, 1e-9] } }", dtype="bf16"),
     edge(source="u16", body="min(f32(%x[n, m]), 65504)"), edge(source="u16", dtype="bf16"), edge(source="u8", factor="256"), edge(),
+    edge(source="u8", body="300.0 * f32(%x[n, m]) - 299.0 * f32(%x[n, m])"),
 ])
 def test_an_edge_that_it_can_carry(text: str) -> None:
     pl.compile(text, target="cuda-emulated:sm_80")

@@ -135,11 +135,14 @@ def test_a_kernel_that_chooses_works_on_codes_that_it_admits(tmp_path: Path, dty
     np.testing.assert_allclose(y, (qx.T @ qw) * (float(sx) * sw.astype(np.float64)), rtol=2e-6, atol=1e-5)
 
 
-def test_constants_of_a_kernel_are_values(tmp_path: Path) -> None:
-    """A kernel that puts a number between its values would put it between codes: it stays on values."""
-    text = PRODUCT.replace("%x[n, m] }", "select(m == 0, 3.0, %x[n, m]) }")
-    compiled = pl.compile(program(tmp_path, text, "", "i8, f32"), target="cuda-emulated:sm_75", calibration="off")
-    assert not any("works on codes" in e.text() for e in compiled.ledger)
+@pytest.mark.parametrize(("value", "on_codes"), [("3.0", False), ("0.0", True)])
+def test_constants_of_a_kernel_are_values(tmp_path: Path, value: str, on_codes: bool) -> None:
+    """A kernel that puts a number between its values would put it between codes, of which it is another one: it stays on values. 0 has the code 0."""
+    text = PRODUCT.replace("%x[n, m] }", f"select(m == 0, {value}, %x[n, m]) }}").replace(", ranges = dynamic", "")
+    path = program(tmp_path, text, "", "i8, f32")
+    pl.calibrate(path, [{"x": drawn(24, 10), "w": drawn(24, 24)}], on="cpu")
+    compiled = pl.compile(path, target="cuda-emulated:sm_75")
+    assert any("works on codes" in e.text() for e in compiled.ledger) == on_codes
 
 
 def test_generated_code_takes_the_place_of_a_kernel(tmp_path: Path) -> None:
