@@ -348,6 +348,12 @@ def test_sums_of_blocks() -> None:
     assert "%y[i, j] = sum[b < D ceildiv 32](f32(%acc[i, j, b] - 37 * %w.sum[b, j]) * (0.05 * %w.scale[b, j]))" in text
 
 
+@pytest.mark.parametrize(("terms", "end"), [(64, "b * 32 + 32"), (67, "min(b * 32 + 32, 67)")])
+def test_the_last_block_ends_with_its_axis(terms: int, end: str) -> None:
+    text = body(made(re.sub(r"\bD\b|D(?=x)|(?<=x)D", str(terms), PLAIN).replace("xf16>", "xf32>"), x=AFFINE, w=Codes("i8", "block", axis=0, size=32, param=True)))
+    assert f"sum[d in b * 32..{end}](%x[i, d] * %w[d, j])" in text
+
+
 def test_scores_of_attention_keep_their_scale_outside() -> None:
     text = body(made(ATTENTION, q=SYMMETRIC, k=SYMMETRIC, v=SYMMETRIC))
     assert "%acc[b, i, j] = sum[d < D](%q[b, i, d] * %k[b, j, d])" in text
