@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -31,7 +30,7 @@ SUITES = {
     "cpu": ("not emulated", ("tests/constructs", "tests/cases", "tests/unit/loops", "tests/unit/cpu", "tests/fuzz")),
     "cuda": ("emulated", ("tests/unit/cuda_emulated", "tests/cases", "tests/constructs", "tests/unit/test_std.py", "tests/fuzz")),
     "precision": ("not emulated", ("tests/unit/precision", *(f"tests/unit/passes/test_{n}.py" for n in (
-        "calibrated", "push_policies", "lower_precision", "estimate", "price", "lower_precision_nodes", "policy_combinations", "choice", "own_kernels", "hostile_policies")),
+        "calibrated", "push_policies", "lower_precision", "estimate", "price", "lower_precision_nodes", "policy_combinations", "own_kernels", "hostile_policies")),
                                    *(f"tests/unit/runtime/test_{n}.py" for n in ("calibration_codes", "calibrate_odd", "calibration_methods", "calibrate")),
                                    "tests/unit/cli/test_calibrate.py", "tests/fuzz/test_policies.py")),
 }
@@ -108,8 +107,9 @@ def record(outcomes: list[Outcome]) -> str:
     """The outcome as a page."""
     found = sum(o.found for o in outcomes)
     lines = ["# Faults seeded by hand", "",
-             f"**{found} of {len(outcomes)} found**, {date.today().isoformat()}. `tests/mutation/faults.py` has each as a change of a few characters; `make mutation` seeds them again, one at a time, in a copy of",
-             "the tree, and runs the tests up to the first that fails: those of constructs, cases, loop form, CPU backend and generated programs, or those on the emulated GPU.", "",
+             f"**{found} of {len(outcomes)} found.** `tests/mutation/` has each as a change of a few characters; `make mutation` seeds them again, one at a time, in a copy of",
+             "the tree, and runs the tests up to the first that fails: those of constructs, cases, loop form, CPU backend and generated programs, those on the emulated GPU, or those of",
+             "policies, codes and calibration.", "",
              "| fault | file | found by |", "|---|---|---|"]
     for o in outcomes:
         test = o.by.replace("tests/constructs/test_constructs.py::", "constructs: ").replace("|", "\\|")
