@@ -293,7 +293,8 @@ class Driver(Protocol):
         ...
 
     def array(self, device: int, shape: tuple[int, ...], dtype: DType, stream: int) -> tuple[Any, int]:
-        """An array of the caller's on the device, its elements as `carrier` says, and its address. Its memory is that of `stream`: given back and taken again in the order of that."""
+        """An array of the caller's on the device, its elements as `carrier` says, and its address. Its memory is that of
+        `stream`: given back and taken again in the order of that."""
         ...
 
     def fresh(self, device: int, shape: tuple[int, ...], kind: Any, size: int, stream: int) -> tuple[Any, int]:

@@ -41,16 +41,37 @@ from typing import Union
 
 from pipelink_ir.backends.loops.form_attend import Attend as Attend
 from pipelink_ir.backends.loops.form_attend import Lines as Lines
+from pipelink_ir.backends.loops.form_expr import Aligned as Aligned
+from pipelink_ir.backends.loops.form_expr import Choose as Choose
+from pipelink_ir.backends.loops.form_expr import Const as Const
+from pipelink_ir.backends.loops.form_expr import Convert as Convert
+from pipelink_ir.backends.loops.form_expr import Expr as Expr
+from pipelink_ir.backends.loops.form_expr import Load as Load
+from pipelink_ir.backends.loops.form_expr import Op as Op
+from pipelink_ir.backends.loops.form_expr import Ref as Ref
+from pipelink_ir.backends.loops.form_expr import Thread as Thread
 from pipelink_ir.backends.loops.form_own import AcrossRow as AcrossRow
 from pipelink_ir.backends.loops.form_own import Dot as Dot
 from pipelink_ir.backends.loops.form_own import Online as Online
 from pipelink_ir.backends.loops.form_own import Own as Own
+from pipelink_ir.backends.loops.form_stream import Contract as Contract
+from pipelink_ir.backends.loops.form_stream import Panel as Panel
+from pipelink_ir.backends.loops.form_stream import Ring as Ring
 from pipelink_ir.backends.loops.form_strip import FewMultiply as FewMultiply
 from pipelink_ir.backends.loops.form_strip import Pack as Pack
 from pipelink_ir.backends.loops.form_strip import Strip as Strip
 from pipelink_ir.backends.loops.form_strip import StripLine as StripLine
 from pipelink_ir.backends.loops.form_strip import StripMultiply as StripMultiply
 from pipelink_ir.backends.loops.form_strip import Words as Words
+from pipelink_ir.backends.loops.form_tiles import Await as Await
+from pipelink_ir.backends.loops.form_tiles import Commit as Commit
+from pipelink_ir.backends.loops.form_tiles import CopyAsync as CopyAsync
+from pipelink_ir.backends.loops.form_tiles import Factor as Factor
+from pipelink_ir.backends.loops.form_tiles import Fragment as Fragment
+from pipelink_ir.backends.loops.form_tiles import Multiply as Multiply
+from pipelink_ir.backends.loops.form_tiles import StoreFragment as StoreFragment
+from pipelink_ir.backends.loops.form_tiles import Tiles as Tiles
+from pipelink_ir.backends.loops.form_tiles import Trade as Trade
 from pipelink_ir.backends.loops.form_window import Window as Window
 from pipelink_ir.backends.loops.form_window import WindowMultiply as WindowMultiply
 from pipelink_ir.backends.loops.form_words import BYTE as BYTE
@@ -60,103 +81,16 @@ from pipelink_ir.backends.loops.form_words import DOTS as DOTS
 from pipelink_ir.backends.loops.form_words import FOUR as FOUR
 from pipelink_ir.backends.loops.form_words import MAGIC as MAGIC
 from pipelink_ir.backends.loops.form_words import TakeWords as TakeWords
-from pipelink_ir.ir.dtypes import BOOL, I64, DType
+from pipelink_ir.ir.dtypes import I64, DType
 from pipelink_ir.ir.source import Span
-
-# ------------------------------------------------------------------------------------------------------------------- expressions
-
-
-@dataclass(frozen=True, slots=True)
-class Const:
-    """A literal: an int for i32 and i64 (in range), a bool for bool, a float for f32 (already rounded to f32) and f64; inf, nan and -0.0 occur."""
-
-    value: int | float | bool
-    dtype: DType
-
-
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """The value of a name: a `Let`, the present value of a `Var`, a loop variable (i64), a symbol (i64) or a scalar of the kernel."""
-
-    name: str
-    dtype: DType
-
-
-@dataclass(frozen=True, slots=True)
-class Op:
-    """A primitive function by its name in `ir/functions.py`, on arguments of one type (those of `select` and of the logic aside).
-
-    Names that occur, with the types of their arguments -> result:
-      bool -> bool          and or not == != (both arguments of `and`, `or` are evaluated: they are pure and cheap)
-      number -> bool        == != < <= > >= (with a NaN false, but `!=` true); isnan isinf (floats)
-      number -> same        + - * neg min max abs sign floordiv mod; floor ceil round fmin fmax fma (floats alone)
-      float -> same         / sqrt rsqrt exp exp2 expm1 log log2 log1p pow sin cos tan tanh erf atan2
-      i64 -> i64            quot rest: quotient and rest of a number >= 0 by one > 0 (an unsigned division, nothing to guard)
-    Integers wrap; `floordiv` and `mod` round down, by zero they give 0. `min`, `max`: a NaN wins; `fmin`, `fmax`: a number wins. `round`: half to even.
-    `reorder`: this `+` belongs to a sum whose order the emitter may change (LLVM: reassoc nsz)."""
-
-    fn: str
-    args: tuple[Expr, ...]
-    dtype: DType
-    reorder: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Convert:
-    """`arg` as a value of `to`, held in `dtype`, the compute type of `to`. From any type to any type, narrow ones included.
-
-    float -> int: drops the fraction, saturates to the range of `to`, NaN is 0. int -> int: wraps, or saturates where `saturate` says so. int -> float and
-    float -> narrower float: one rounding, to nearest even (f64 -> f16 too; f8e4m3 has no inf: beyond its range NaN). bool -> number: 0 or 1.
-    number -> bool: x != 0, NaN is true."""
-
-    arg: Expr
-    to: DType
-    dtype: DType
-    saturate: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Choose:
-    """`then` where `cond` is true, else `other`. Both are evaluated: they are pure and cheap and cannot fault."""
-
-    cond: Expr
-    then: Expr
-    other: Expr
-    dtype: DType
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Element `index` of a buffer or an `Alloc`, converted from its memory dtype to `dtype`, the compute type."""
-
-    buffer: str
-    index: Expr
-    memory: DType
-    dtype: DType
-
-
-@dataclass(frozen=True, slots=True)
-class Aligned:
-    """Whether a buffer begins at an address that is a multiple of `bytes`: the same for all threads, known at run time alone."""
-
-    buffer: str
-    bytes: int
-    dtype: DType = BOOL
-
-
-@dataclass(frozen=True, slots=True)
-class Thread:
-    """The number of the thread in its block, as i64; in uniform statements it is a value that differs between threads."""
-
-    dtype: DType = I64
-
-
-Expr = Union[Const, Ref, Op, Convert, Choose, Load, Aligned, Thread]
 
 # -------------------------------------------------------------------------------------------------------------------- statements
 
 WORD = 8
 """Bytes of the words that hold what lies anywhere."""
+
+WARP = Const(32, I64)
+"""Threads that combine together, if nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,189 +232,7 @@ class Combine:
     fn: str
     names: tuple[str, ...]
     apart: Expr | None = None
-    lanes: Expr = Const(32, I64)
-
-
-# ------------------------------------------------------------------------------------------------------------- matrix fragments
-
-
-@dataclass(frozen=True, slots=True)
-class Tiles:
-    """How the warps of a block share a matrix of sums: `warps` down and across, each with `tiles` of 16 rows by 8 columns down and across. The factors hold
-    `left` and `right` in memory; their products, which are exact, are added up in `sums`."""
-
-    left: DType
-    right: DType
-    sums: DType
-    warps: tuple[int, int]
-    tiles: tuple[int, int]
-
-    @property
-    def rows(self) -> int:
-        return self.warps[0] * self.tiles[0] * 16
-
-    @property
-    def columns(self) -> int:
-        return self.warps[1] * self.tiles[1] * 8
-
-    @property
-    def threads(self) -> int:
-        return 32 * self.warps[0] * self.warps[1]
-
-    @property
-    def slab(self) -> int:
-        """Rows that a `StoreFragment` stores."""
-        return self.warps[0] * 16
-
-    def row(self, part: int, at: int) -> int:
-        """The row of the matrix that is row `at` of part `part`."""
-        return at // 16 * self.tiles[0] * 16 + part * 16 + at % 16
-
-
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """A matrix of sums in the registers of the threads of a block, all zero at first. There are `tiles.tiles[0]` parts of it, of `tiles.slab` rows each."""
-
-    name: str
-    tiles: Tiles
-
-
-@dataclass(frozen=True, slots=True)
-class Factor:
-    """A matrix in shared memory, from element `index` on: rows of the left factor or columns of the right one by terms. `along`: neighbours in memory are
-    terms, else rows or columns. `pitch` elements lie between the beginnings of neighbouring lines, an odd number of times 16 bytes."""
-
-    buffer: str
-    index: Expr
-    along: bool
-    pitch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Multiply:
-    """All threads add the product of two factors of `depth` terms to a fragment, the terms in any order (tensor cores)."""
-
-    fragment: str
-    left: Factor
-    right: Factor
-    depth: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoreFragment:
-    """All threads store part `part` of a fragment to shared memory, in rows of `pitch` elements: row `r` of it is row `Tiles.row(part, r)` of the matrix."""
-
-    fragment: str
-    part: Expr
-    buffer: str
-    pitch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Trade:
-    """Four neighbouring threads of a warp trade what they have in scratch of their own: thread `q` of them gets elements `2 * q` and `2 * q + 1` of `source` of
-    all four, in their order, as the eight elements of `target`. Of sixteen bytes it gets the elements from `4 * q` on, two of all four and then two more. Float
-    values are rounded to the dtype of `target`, one or two bytes, on the way. All threads of a warp come to it together: it stands in loops of kind `each`, under no `If`."""
-
-    target: str
-    source: str
-    count: int = 8
-
-
-@dataclass(frozen=True, slots=True)
-class CopyAsync:
-    """A thread begins to copy 16 bytes of a buffer, from element `source` on, to shared memory; zeros where `inside` does not hold, and nothing is read. Both
-    addresses are multiples of 16 bytes. The elements must not be touched before an `Await` for the copy, and by other threads before a `Barrier` after it."""
-
-    buffer: str
-    index: Expr
-    origin: str
-    source: Expr
-    inside: Expr
-    memory: DType
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """Each thread closes a group of the copies that it began since the last one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Await:
-    """Each thread waits until at most its last `pending` groups of copies are under way. `shown`: what it has written to shared memory before the next barrier
-    is seen by tensor cores that read there by themselves."""
-
-    pending: int
-    shown: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Ring:
-    """How a product streams through shared memory (sm_90a). The threads of a block are a team of 128, which computes `m` times 64 rows by `n` columns at a
-    time; the emitter puts `teams` of them into one block of the device, which take turns to multiply, and threads that feed them: `stages` tiles of 128 bytes
-    of terms of both factors are there or on their way. `along`: whether neighbours in the memory of a factor are terms. `short`: so many instructions (of four
-    for 128 bytes) are added up with the few bits that they have for sums, and then in f32; the teams then take the tiles that follow each other, whose rows do
-    as well, and all multiply at once."""
-
-    left: DType
-    right: DType
-    sum: DType
-    m: int
-    n: int
-    along: tuple[bool, bool]
-    teams: int = 2
-    stages: int = 5
-    short: int = 0
-
-    @property
-    def rows(self) -> int:
-        return 64 * self.m
-
-    @property
-    def sums(self) -> int:
-        """Sums of each thread."""
-        return self.m * self.n // 2
-
-    @property
-    def shared(self) -> int:
-        """Bytes of shared memory, as `prelude/stream.cuh` counts them."""
-        return 1024 + self.stages * (self.rows * (self.teams if self.short else 1) + self.n) * 128 + 256 + 16 * self.stages + 8 * self.teams
-
-    def place(self, thread: int, number: int) -> tuple[int, int]:
-        """The row and the column of sum `number` of a thread."""
-        n = number % (self.n // 2)
-        lane = thread % 32
-        return number // (self.n // 2) * 64 + thread // 32 * 16 + lane // 4 + n % 4 // 2 * 8, n // 4 * 8 + lane % 4 * 2 + n % 2
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """A factor as it lies in a buffer, from its first element on: elements along three axes, the fastest first, and how many lie from one place to the next
-    along the second and the third, multiples of 16 bytes. What lies outside is zero. Of the first two axes one counts terms and one lines; the third is the
-    batch. Where `moved` holds, it lies so in the buffer `other` instead."""
-
-    buffer: str
-    sizes: tuple[Expr, Expr, Expr]
-    steps: tuple[Expr, Expr]
-    other: str
-    moved: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class Contract:
-    """Each thread of a team gets in its own scratch `sums`, which loops of kind `each` alone read, the sums of its places (`Ring.place`) of a tile: of all
-    products of line `row + i` of the left factor and line `column + j` of the right one. `maps` are 32 i64 of memory for each block and 16 more. Stands once
-    in a kernel, in the body of its `block` loop itself; what it says of the panels is known before that loop."""
-
-    sums: str
-    ring: Ring
-    left: Panel
-    right: Panel
-    terms: Expr
-    row: Expr
-    column: Expr
-    batch: Expr
-    maps: str
+    lanes: Expr = WARP
 
 
 Stmt = Union[Own, Contract, Let, Var, Assign, Store, Move, For, If, Alloc, Fail, Barrier, Combine, Fragment, Multiply, StoreFragment, CopyAsync, Commit, Await,

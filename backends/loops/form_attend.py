@@ -3,12 +3,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from pipelink_ir.backends.loops.form_expr import Expr
 from pipelink_ir.ir.dtypes import DType
-
-if TYPE_CHECKING:
-    from pipelink_ir.backends.loops.form import Expr
 
 AXES = 5
 """Axes of a tensor that the copy engine knows."""

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from pipelink_ir.backends.loops.form_attend import Attend
-
-if TYPE_CHECKING:
-    from pipelink_ir.backends.loops.form import Expr, Factor, Tiles
+from pipelink_ir.backends.loops.form_expr import Expr
+from pipelink_ir.backends.loops.form_tiles import Factor, Tiles
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,9 @@ factor is dealt out alike (`Strip.spot`). Columns are dealt out so that a lane h
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pipelink_ir.backends.loops.form import Expr
-    from pipelink_ir.ir.dtypes import DType
+from pipelink_ir.backends.loops.form_expr import Expr
+from pipelink_ir.ir.dtypes import DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +96,11 @@ class Pack:
 
 @dataclass(frozen=True, slots=True)
 class FewMultiply:
-    """The lanes of a warp add products of at most 16 rows and 8 columns to `sums`, from number `at` on, four for each: of rows `lane / 4` and, if there are two
-    `halves`, 8 below, with columns `2 * (lane % 4)` and one beside. A lane has `terms` terms of its rows, in `words`, and as many of column `lane / 4`, in
-    `values`: those of four neighbouring lanes are all. Those of the column are of its dtype, or f32 that are rounded to it; or words of `packed` elements, as they
-    are or bytes whose numbers the dtype has, or two integers of four bits in each (`nibbles`), which are multiplied by `scale` in f32, if there is one. All lanes of a warp come to it together, as to a `StripMultiply`."""
+    """The lanes of a warp add products of at most 16 rows and 8 columns to `sums`, from number `at` on, four for each: of rows `lane / 4` and, if there are
+    two `halves`, 8 below, with columns `2 * (lane % 4)` and one beside. A lane has `terms` terms of its rows, in `words`, and as many of column `lane / 4`,
+    in `values`: those of four neighbouring lanes are all. Those of the column are of its dtype, or f32 that are rounded to it; or words of `packed`
+    elements, as they are or bytes whose numbers the dtype has, or two integers of four bits in each (`nibbles`), which are multiplied by `scale` in f32, if
+    there is one. All lanes of a warp come to it together, as to a `StripMultiply`."""
 
     sums: str
     at: int

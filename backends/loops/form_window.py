@@ -12,11 +12,9 @@ On sm_90a four warps let their tensor cores read both factors from shared memory
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pipelink_ir.backends.loops.form import Expr
-    from pipelink_ir.ir.dtypes import DType
+from pipelink_ir.backends.loops.form_expr import Expr
+from pipelink_ir.ir.dtypes import DType
 
 CHUNK, WORD, LINE = 16, 4, 32
 """Bytes of a chunk, of a word, and of the terms of one instruction."""

@@ -2,10 +2,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pipelink_ir.backends.loops.form import Expr
+from pipelink_ir.backends.loops.form_expr import Expr
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,8 +90,8 @@ def _kernels(op: Operator, arch: Arch) -> Iterator[Said]:
         elif isinstance(k.way, Few):
             yield "other", f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.left}, of few rows, '%{k.way.stream}' read once"
         elif isinstance(k.way, Convolution):
-            yield "other", (f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.left}, its windows read from tiles of the picture "
-                            f"in shared memory, {' x '.join(map(str, k.way.tile))} places each")
+            yield "other", (f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.left}, its windows read from tiles of the "
+                            f"picture in shared memory, {' x '.join(map(str, k.way.tile))} places each")
         elif isinstance(k.way, Strips):
             yield "other", f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.left}, in strips of rows that stay in registers"
         elif isinstance(k.way, TensorCores) and k.way.unless is None:
