@@ -157,9 +157,7 @@ class _Flow:
         if plan is not None and not plan.lowers:
             plan = None
         if op is None or op.compute is None or len(op.operands) != len(inputs) or (plan is None and all(v.relative == 0 for v in inputs)):
-            worst = max(inputs, key=lambda v: v.relative, default=QUIET)
-            for e in n.results:
-                self.values[e.name] = self._seen(e.name, replace(worst, rms=1.0))
+            self._passed_on(n, op, inputs, edges, plan)
             return
         given = {o.name: self._operand(o, v, e, plan, op, first) for o, v, e in zip(op.operands, inputs, edges, strict=True)}
         body = _Body(op, given)
@@ -167,6 +165,18 @@ class _Flow:
             value = body.tensor(r.name) if r.type.dtype in DTYPES and DTYPES[r.type.dtype].is_float else QUIET
             if plan is not None and plan.dtype is not None and r.name in plan.names:
                 value = value.plus(rounding(plan.dtype, r.type.dtype), first, "")
+            self.values[e.name] = self._seen(e.name, value)
+
+    def _passed_on(self, n: Node, op: Operator | None, inputs: list[Noise], edges: list[str], plan: Plan | None) -> None:
+        """What nobody knows the meaning of, a user's kernel: its results are taken to be as noisy as its noisiest operand, and are rounded."""
+        first = n.results[0].name
+        if plan is not None and op is not None and len(op.operands) == len(inputs):
+            inputs = [self._operand(o, v, e, plan, op, first) for o, v, e in zip(op.operands, inputs, edges, strict=True)]
+        worst = replace(max(inputs, key=lambda v: v.relative, default=QUIET), rms=1.0)
+        for k, e in enumerate(n.results):
+            value = worst
+            if plan is not None and plan.dtype is not None and op is not None and op.results[k].name in plan.names:
+                value = worst.plus(rounding(plan.dtype, op.results[k].type.dtype), first, "")
             self.values[e.name] = self._seen(e.name, value)
 
     def _operand(self, o: Operand, value: Noise, edge: str, plan: Plan | None, op: Operator, first: str) -> Noise:

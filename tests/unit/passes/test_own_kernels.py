@@ -243,3 +243,11 @@ def test_a_kernel_without_a_meaning_needs_a_gpu(tmp_path: Path, monkeypatch: pyt
     assert found.ok
     rounded = 2 * x.astype(np.float16).astype(F32)
     assert found.calibration.errors["sm_75"]["y"] == pytest.approx(np.abs(rounded - 2 * x).max() / np.abs(2 * x).max(), rel=1e-3)
+
+
+def test_the_rounding_of_a_kernel_counts_in_estimates(tmp_path: Path) -> None:
+    """Twice rounded to f16, by 2^-12 of the largest value at most each: more than 3e-4 may be, less than 1e-3 is."""
+    for budget, told in (("3e-4", ["PL4302"]), ("1e-3", [])):
+        path = program(tmp_path, ALONE, f"downgrade sm_75 {{ dtype = f16, force = true, budget = {budget} }}", compute="")
+        compiled = pl.compile(path, target="cuda-emulated:sm_75", calibration="off")
+        assert [d.code for d in compiled.diagnostics] == told
