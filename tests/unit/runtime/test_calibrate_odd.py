@@ -104,3 +104,52 @@ def test_a_percentile_keeps_as_many_values_as_it_says(values: int, largest: floa
     ordered, cut = np.sort(x.astype(np.float64)), int(0.00005 * (values - 1))
     np.testing.assert_allclose([edge.low, edge.high], [ordered[cut], ordered[-1 - cut]], rtol=4e-3)
     assert ((x < edge.low * (1.0 + 4e-3 * (1 if edge.low < 0 else -1))) | (x > edge.high * (1.0 + 4e-3 * (1 if edge.high > 0 else -1)))).sum() <= 1e-4 * values
+
+
+class Breaking:
+    """Samples that are interrupted at one of them, in one of the rounds in which they are gone through."""
+
+    def __init__(self, round: int, at: int) -> None:
+        self.round, self.at, self.rounds = round, at, 0
+
+    def __iter__(self) -> Any:
+        self.rounds += 1
+        for k in range(4):
+            if (self.rounds, k) == (self.round, self.at):
+                raise KeyboardInterrupt
+            yield {"x": arrays(k)["x"]}
+
+
+@pytest.mark.parametrize(("round", "at"), [(1, 0), (1, 2), (2, 0), (2, 3)])
+def test_an_interruption_leaves_the_old_file_whole(tmp_path: Path, round: int, at: int) -> None:
+    """While ranges are measured, and while errors are."""
+    path = tmp_path / "net.plir"
+    path.write_text(LINEAR + ONE.format("p"))
+    w = arrays(0)["w"]
+    pl.calibrate(path, [{"x": arrays(9)["x"]}], params={"w": w}, on="cpu")
+    file = tmp_path / "net.calibration.yaml"
+    old = file.read_bytes()
+    data = Breaking(round, at)
+    with pytest.raises(KeyboardInterrupt):
+        pl.calibrate(path, data, params={"w": w}, on="cpu", targets="cpu")
+    assert data.rounds == round
+    assert file.read_bytes() == old
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["net.calibration.yaml", "net.plir"]
+
+
+def test_several_at_once_leave_one_whole_file(tmp_path: Path) -> None:
+    """Whoever is last has written it, from its own data alone."""
+    from concurrent.futures import ThreadPoolExecutor
+    path = tmp_path / "net.plir"
+    path.write_text(LINEAR + ONE.format("p"))
+    w = arrays(0)["w"]
+
+    def run(k: int) -> tuple[float, float]:
+        found = pl.calibrate(path, [{"x": arrays(k)["x"]}], params={"w": w}, on="cpu").calibration
+        return found.edges["x"].min, found.edges["x"].max
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(run, range(1, 9)))
+    from pipelink_ir.passes.precision.calibration_file import read_calibration
+    kept = read_calibration(str(tmp_path / "net.calibration.yaml")).edges["x"]
+    assert any((kept.min, kept.max) == pytest.approx(one, rel=1e-7) for one in made)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["net.calibration.yaml", "net.plir"]
