@@ -41,7 +41,8 @@ def _write(path: str, data: bytes) -> None:
         raise PermissionError(13, "permission denied")
     path = os.path.realpath(path)
     folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name[:100]}.{os.getpid()}.tmp")
+    # Of this writer alone: other threads, and processes with the same number in other containers, write to the folder, too.
+    temporary = os.path.join(folder, f".{name[:100]}.{os.getpid()}.{os.urandom(6).hex()}.tmp")
     try:
         # 0o666 under the umask, as any new file.
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
