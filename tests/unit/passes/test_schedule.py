@@ -18,6 +18,7 @@ from pipelink_ir.passes.infer.generic import name_dynamic
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.ledger import ledger
 from pipelink_ir.passes.manager import parse_passes, run_passes
+from pipelink_ir.passes.scheduling.derivation import derived_operator
 
 CASES = sorted((Path(__file__).resolve().parents[2] / "cases").glob("*.plir"))
 BEFORE = "resolve,infer-types,flatten,simplify,fuse{device=DEVICE}"
@@ -53,8 +54,8 @@ def test_a_schedule_that_was_read_back_gives_the_same_kernels(path: Path, device
     again = passed(parse(printed, str(path)), "resolve,infer-types")
     assert print_module(again) == printed
     expected = texts(derived, device)
+    assert again == scheduled
     assert texts(again, device) == expected
-    assert texts(scheduled, device) == expected
     assert passed(again, f"derive{{device={device}}},schedule{{device={device}}}") == again
     assert all(any(s.name == "schedule" for s in o.sections) for o in again.operators if o.compute is not None and o.kernel is None)
 
@@ -146,3 +147,14 @@ def test_a_user_goes_first(schedule: str, device: str, place: str) -> None:
     plain = texts(module, device)["f"]
     assert ("temporary %l" in plain) == (place == "buffer")
     assert texts(passed(module, f"derive{{device={device}}},schedule{{device={device}}}"), device)["f"] == plain
+
+
+# ------------------------------------------------------------------------------------------------------------------- asked again
+
+
+def test_what_is_derived_of_an_operator_is_found_once() -> None:
+    module = passed(parse((Path(__file__).resolve().parents[2] / "cases" / "broadcast.plir").read_text(), "broadcast.plir"), "resolve,infer-types,flatten")
+    some = [o for o in module.operators if o.compute is not None]
+    first = [derived_operator(o, "cuda") for o in some]
+    assert all(derived_operator(o, "cuda") is d for o, d in zip(some, first, strict=True))
+    assert any(o is not d for o, d in zip(some, first, strict=True))
