@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.gpus import facts_of
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.fusion.cost import CPU, GPU
@@ -21,8 +20,9 @@ MULTIPLIED = 0.7
 """Of the rate of its tensor cores, by kernels that are made of the instruction of the architecture."""
 MULTIPLIED_CODES = {"mma": 0.6, "": 0.45}
 """The same for bytes, by kernels with tiles and by others (strips), which are over sooner and wait for memory."""
-STREAMED = {1: 0.88, 2: 0.77}
-"""The same where factors stream (wgmma), by bytes of an element: of all tiles, those at the rims whole."""
+STREAMED = {"i8": 0.88, "u8": 0.88, "f8e4m3": 0.78, "f8e5m2": 0.78}
+STREAMED_WIDE = 0.77
+"""The same where factors stream (wgmma), of bytes and of halves: of all tiles, those at the rims whole."""
 OLDER = 0.3
 """The same on sm_90 by the instruction of older devices (`mma.sync`)."""
 ATTENTION = {True: 0.75, False: 0.45}
@@ -51,7 +51,7 @@ class Machine:
         """The same as a kind of kernel reaches it."""
         code, peak = dtype in ("i8", "u8"), self.tensor[dtype]
         if kind == "wgmma":
-            share = STREAMED[1 if DTYPES[dtype].bytes == 1 else 2] if dtype in DTYPES else STREAMED[2]
+            share = STREAMED.get(dtype, STREAMED_WIDE)
         elif kind == "attention" and self.sm == 90:
             share = ATTENTION[flows]
         elif kind == "mma" and self.sm == 90:

@@ -17,7 +17,7 @@ from pipelink_ir.passes.fusion.cost import CPU, GPU
 from pipelink_ir.passes.manager import parse_passes, run_passes
 from pipelink_ir.passes.precision import profit
 from pipelink_ir.passes.precision.cut import Web
-from pipelink_ir.passes.precision.machine import COMPUTED, MULTIPLIED, MULTIPLIED_CODES, REACHED, STREAMED, machine_of
+from pipelink_ir.passes.precision.machine import COMPUTED, MULTIPLIED, MULTIPLIED_CODES, REACHED, STREAMED, STREAMED_WIDE, machine_of
 from pipelink_ir.passes.precision.price import Price, Pricer, price, size_text
 from pipelink_ir.passes.precision.profit import profitable
 from pipelink_ir.passes.precision.work import turns
@@ -82,7 +82,7 @@ def test_products_that_stream_take_rounds_of_tiles(dtype: str, out: str, rounds:
     found, size = price(flat(product(dtype, out)), H200), {"f16": 2, "i8": 1, "i32": 4}
     moved = 4096 * 4096 * (2 * size[dtype] + size[out])
     assert found.bytes == moved
-    tile = 2 * 128 * 192 * 4096 * 132 / (STREAMED[size[dtype]] * GPUS[90].tensor[dtype])
+    tile = 2 * 128 * 192 * 4096 * 132 / (STREAMED.get(dtype, STREAMED_WIDE) * GPUS[90].tensor[dtype])
     assert found.seconds == pytest.approx(GPU.launch + rounds * tile + 0.75 * moved / machine_of(H200).bandwidth, rel=0.01)
 
 
