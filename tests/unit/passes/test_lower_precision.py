@@ -123,6 +123,16 @@ def test_affine_codes_have_a_zero_point(target: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_symmetric_codes_of_u8_have_0_in_their_middle(target: str) -> None:
+    a = given()
+    sx, sw = scale_of(a["x"]), scale_of(a["w"], axis=0)
+    assert a["x"].min() < -1
+    want = (codes(a["x"], sx, 128, 0, 255) - 128) @ codes(a["w"], sw) * (np.float64(sx) * np.float64(sw)) + a["b"]
+    found = compiled(ONE, "dtype = u8, ranges = dynamic", target)(x=a["x"], w=a["w"], b=a["b"]).y
+    np.testing.assert_allclose(found, want, rtol=2e-6, atol=2e-5)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("k", [64, 40, 33])
 def test_i4_weights_have_blocks(target: str, k: int) -> None:
     a = given(k=k)
