@@ -19,6 +19,8 @@ from pipelink_ir.passes.manager import find_pass, parse_passes, run_passes
 from pipelink_ir.passes.options import explain_options
 from pipelink_ir.passes.pipeline import ALIASES, SECTIONS
 from pipelink_ir.runtime import project_keys
+from pipelink_ir.runtime.policies import lowering_faults
+from pipelink_ir.runtime.project import Project
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
@@ -74,8 +76,9 @@ def _told(code: str, program: str) -> str:
     """The message that `pipelinkc check` prints for a program; empty where only a run shows the fault."""
     report = Report()
     try:
-        run_passes(parse(program.strip("\n") + "\n", "wrong.plir"), parse_passes("validate"), report)
-        found = report.diagnostics
+        module = parse(program.strip("\n") + "\n", "wrong.plir")
+        run_passes(module, parse_passes("validate"), report)
+        found = [*report.diagnostics, *lowering_faults("wrong.plir", module, Project(), (), report.diagnostics)]
     except ProgramError as error:
         found = list(error.diagnostics)
     return "\n".join(d.text() for d in found if d.code == code)

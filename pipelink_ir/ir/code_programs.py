@@ -130,6 +130,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     "PL4101": _swap(_LINEAR, "compile { library = [cublastl, generated] }", "compile { library = [cublaslt, generated] }"),
     "PL4201": _swap(_LINEAR, "downgrade sm_75 { dtype = f64 }", "downgrade sm_75 { dtype = i8, budget = 2e-2 }"),
     "PL4301": _swap(_LINEAR, "downgrade sm_75 { dtype = i8, budget = -1e-2 }", "downgrade sm_75 { dtype = i8, budget = 2e-2 }"),
+    "PL4302": _swap(_LINEAR, "downgrade sm_75 { weights = i4, budget = 2e-2, force = true }", "downgrade sm_75 { weights = i8, budget = 2e-2, force = true }"),
     "PL4401": _swap(_RELU + "target @t4 { arch = <> }\n" + _act(), "turing", "sm_75"),
     "PL5001": (_one("execution { max_streams = 0 }", "%y[h, w] = -%x[h, w]"), _one("execution { max_streams = 4 }", "%y[h, w] = -%x[h, w]")),
     "PL5101": (_one("execution { batch = N }", "%y[c] = mean[n < N](%x[n, c])", "NxC", "C"),
