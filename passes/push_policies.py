@@ -29,10 +29,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelink_ir.ir.diagnostics import Report, UsageError
+from pipelink_ir.ir.diagnostics import Note, Report, UsageError
 from pipelink_ir.ir.nodes import Module
 from pipelink_ir.ir.targets import arch_help, parse_arch
 from pipelink_ir.ir.walk import deep
+from pipelink_ir.passes.infer.text import written
 from pipelink_ir.passes.manager import register_pass
 from pipelink_ir.passes.precision.clause_text import clauses_in
 from pipelink_ir.passes.precision.policy import clause_of
@@ -61,4 +62,9 @@ def push_policies(module: Module, options: Options, report: Report) -> Module:
     if project is None and not any(clause_of(o, arch) for o in module.operators if o.graph is not None):
         return module
     with deep():
-        return Push(module, arch).run(project)
+        push = Push(module, arch)
+        module = push.run(project)
+    for (span, why), op in push.unmet.items():
+        report.warning("downgrade", span, f"a label of this policy names '@{written(op.name)}', which cannot have it: {why}",
+                       [Note(f"'@{written(op.name)}' is declared here", op.signature)], "give it a dtype that it admits, or leave the label out")
+    return module

@@ -58,6 +58,8 @@ class Push:
         self.heads: dict[int, dict[str, Labels[Wish]]] = {}
         self.counted: set[Span] = set()
         """Where the clauses, labels and settings stand that decided something."""
+        self.unmet: dict[tuple[Span, str], Operator] = {}
+        """What labels of the project ask of operators that cannot have it: where that stands, and why not."""
         self.kept: list[Labels[Wish]] = []
         """What the keys of `heads` are the addresses of."""
 
@@ -145,6 +147,8 @@ class Push:
             self.counted |= {s.span for s in wish.settings if s.key in ("dtype", "weights")} | {wish.span}
             asked = fitted(op, settings_of(wish.settings, own or ()))
             reason = kept_out(op, asked, wish.span, self.arch)
+            if reason is not None and named_at(around.labels) is None and wish is named(around.project):
+                self.unmet.setdefault((wish.span, reason.removeprefix("declined: ")), op)
             if reason is None and asked:
                 settings, span = asked, wish.span
         if around.budget is not None and (clause is None or own is not None):

@@ -251,3 +251,16 @@ def test_the_rounding_of_a_kernel_counts_in_estimates(tmp_path: Path) -> None:
         path = program(tmp_path, ALONE, f"downgrade sm_75 {{ dtype = f16, force = true, budget = {budget} }}", compute="")
         compiled = pl.compile(path, target="cuda-emulated:sm_75", calibration="off")
         assert [d.code for d in compiled.diagnostics] == told
+
+
+@pytest.mark.parametrize(("dtype", "said"), [("i8", "admits f16, bf16, f32 and no codes of i8"), ("f64", "not among its dtypes"), ("f16", None)])
+def test_a_label_of_the_project_that_a_kernel_cannot_have(tmp_path: Path, dtype: str, said: str | None) -> None:
+    """The project's policy is for several programs, so that it is a warning, at the line of the project file; `dtype` for all passes by in silence."""
+    path = program(tmp_path, ONE, compute="")
+    (tmp_path / "pipelink.yaml").write_text(f"precision:\n  sm_75: {{precision: mixed, first: {dtype}, force: true}}\n")
+    compiled = pl.compile(path, target="cuda-emulated:sm_75", calibration="off")
+    assert [(d.severity, d.code, d.span.line) for d in compiled.diagnostics] == ([("warning", "PL4201", 2)] if said else [])
+    assert said is None or said in compiled.diagnostics[0].message
+    assert any(e.kind == "lowered" for e in compiled.ledger) == (said is None)
+    (tmp_path / "pipelink.yaml").write_text(f"precision:\n  sm_75: {{dtype: {dtype}, force: true}}\n")
+    assert not pl.compile(path, target="cuda-emulated:sm_75", calibration="off").diagnostics
