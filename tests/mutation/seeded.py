@@ -32,7 +32,7 @@ SUITES = {
     "precision": ("not emulated", ("tests/unit/precision", *(f"tests/unit/passes/test_{n}.py" for n in (
         "calibrated", "push_policies", "lower_precision", "estimate", "price", "lower_precision_nodes", "policy_combinations", "own_kernels", "hostile_policies")),
                                    *(f"tests/unit/runtime/test_{n}.py" for n in ("calibration_codes", "calibrate_odd", "calibration_methods", "calibrate")),
-                                   "tests/unit/cli/test_calibrate.py", "tests/fuzz/test_policies.py")),
+                                   "tests/unit/cli/test_calibrate.py", "tests/faulty", "tests/fuzz/test_policies.py")),
 }
 """What has to find a fault: which tests (`-k`) of which folders."""
 ALL = (*FAULTS, *CUDA_FAULTS, *PRECISION_FAULTS)
