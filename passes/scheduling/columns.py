@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 from typing import TypeVar
 
 from pipelink_ir.ir.functions import REDUCTIONS
@@ -23,12 +23,12 @@ from pipelink_ir.passes.scheduling.uses import Use, uses_of
 KINDS = ("sum", "mean", "max", "min", "prod")
 BYTES = 16
 """Bytes that one access moves."""
-LANES = 32
+LANES = 128
 """Threads side by side at most, each with the columns of one access: what a block reads of a row."""
-BLOCKS = 528
-"""Blocks that all columns of all parts should have, four for each multiprocessor of a large device."""
-NARROW = 128
-"""Columns at most of which several rows come by one access."""
+PROCESSORS = 132
+"""Multiprocessors of a large device: all columns of all parts should have as many blocks as fit on them."""
+FIT, FIT_WIDE, WIDE = 3, 2, 8
+"""Blocks that a multiprocessor should hold, fewer where a thread has more columns than so many."""
 MOST = 512
 """Parts of a column at most: what they give has to be put together."""
 LEAST = 2048
@@ -77,7 +77,7 @@ def columns_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, ch
     cut = all(sized(b, op) for r in (*ranges_of(x), *piece.axes) for b in (r.lo, r.hi) if b is not None)
     way = Columns(x, tuple(sorted(plain.items(), key=lambda named: named[1])), plain[column], size, cut)
     way = replace(way, run=_is_run(op, way, streams(op, local, way), piece.axes[plain[column]]))
-    while size > 1 and n is not None and n % size and not (way.run and n <= NARROW):
+    while size > 1 and n is not None and n % size and not (way.run and n // gcd(n, size) <= LANES):
         size //= 2
     return replace(way, size=size)
 
@@ -112,11 +112,16 @@ def _is_run(op: TypedOperator, way: Columns, reads: tuple[Use, ...], column: Ran
     return bool(reads) and all(known(r.lo) == 0 for r in (*ranges, column)) and all(map(follows, reads))
 
 
+def blocks(size: int) -> int:
+    """Blocks that fit on a multiprocessor, by the columns of a thread."""
+    return FIT_WIDE if size > WIDE else FIT
+
+
 def parts(do: Callable[[str, T, T], T], number: Callable[[int], T], rows: T, width: T, others: T, size: int) -> T:
     """Into how many parts the rows are cut. `others` are the results a column has. The arithmetic is the caller's: of numbers, or of what a kernel computes."""
     vectors = do("quot", do("+", width, number(size - 1)), number(size))
     tiles = do("quot", do("+", vectors, number(LANES - 1)), number(LANES))
-    wanted = do("quot", number(BLOCKS), do("max", do("*", others, tiles), number(1)))
+    wanted = do("quot", number(PROCESSORS * blocks(size)), do("max", do("*", others, tiles), number(1)))
     enough = do("quot", do("*", rows, do("min", vectors, number(LANES))), number(LEAST))
     return do("max", do("min", do("min", wanted, enough), number(MOST)), number(1))
 

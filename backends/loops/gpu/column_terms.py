@@ -58,7 +58,9 @@ class Terms(Nest):
     lie: Atom
     """whether what is loaded of them lies so; …"""
     runs: Atom
-    """… else, whether they are so together."""
+    """… else, whether they are so together, …"""
+    unit: Atom
+    """… and how many are."""
     width: Atom
     vectors: Atom
     """Accesses of a row, or of rows that are a whole number of them together."""
@@ -190,7 +192,7 @@ class Terms(Nest):
         for _ in range(size - 1):
             following = e.op("+", columns[-1], i64(1))
             columns.append(e.choose(e.op("<", following, self.width), following, i64(0)) if self.runs is not FALSE else following)
-        first, end = (e.op("+", e.choose(self.whole, n, e.op("quot", n, i64(size))), more) for n, more in ((self.begin, row), (self.end, i64(0))))
+        first, end = (e.op("+", e.choose(self.whole, n, e.op("quot", n, self.unit)), more) for n, more in ((self.begin, row), (self.end, i64(0))))
         envs = [self.env_of(c) for c in columns]
 
         def run() -> _Run:
@@ -213,7 +215,7 @@ class Terms(Nest):
         """The sum of a column, with the rows at the end that are no whole number of accesses."""
         e, lo = self.e, self.lo
         acc = e.var(self.x.kind, value)
-        begin = e.op("max", e.op("*", e.op("quot", self.end, i64(self.size)), i64(self.size)), self.begin)
+        begin = e.op("max", e.op("*", e.op("quot", self.end, self.unit), self.unit), self.begin)
         with e.when(self.runs), e.loop("row", begin, self.end) as r:
             term = e.convert(lo.value(self.x.body, self.env_of(column).plus(self._named(self.indices_of(r)))), self.kind.dtype)
             e.assign(acc, form.Op(self.kept.join, (acc, e.convert(term, self.kept.dtype)), self.kept.dtype, self.sums))

@@ -35,13 +35,9 @@ from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.reduce import Seen, finish, kind_of, reduced
 from pipelink_ir.ir.dtypes import I64
 from pipelink_ir.ir.typed import TypedOperator
-from pipelink_ir.passes.scheduling.columns import BLOCKS, LANES, NARROW, Columns, parts
+from pipelink_ir.passes.scheduling.columns import LANES, PROCESSORS, Columns, blocks, parts
 from pipelink_ir.passes.scheduling.costs import Plan
 
-FIT = 4
-"""Blocks that a multiprocessor should hold."""
-SINGLE = 128
-"""Threads side by side at most where each has one column."""
 ROWS = 8
 """Rows of what threads have found that one thread adds up, if there are so many."""
 SECTOR = 32
@@ -52,7 +48,7 @@ def columns_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Col
     """The kernel, still open, and the threads of a block."""
     lo = Lowering(op, plan, sites, frozenset((job[0].name,)))
     {"columns": _Blocks, "parts": _Parts, "join": _Join}[kind](lo, job, way).write()
-    lo.fit = FIT
+    lo.fit = blocks(way.size)
     return lo, THREADS
 
 
@@ -89,19 +85,18 @@ class _Blocks(Terms):
         self.count: Atom = parts(e.op, i64, self.flat.total, self.width, self.there, self.way.size) if self.way.cut else i64(1)
         self.whole = e.op("==", e.op("rest", self.width, i64(size)), i64(0))
         self.lie = self.lies()
+        self.together, self.unit = self._several()
+        """Accesses of as many rows as are a whole number of them together, and how many these are."""
         self.runs = self._runs()
         self.each = e.choose(self.whole, i64(size), i64(1))
-        self.vectors = e.choose(self.whole, e.op("quot", self.width, i64(size)), self.width)
-        fewest = e.choose(self.whole, _ceil(e, self.vectors, i64(LANES)), _ceil(e, self.vectors, i64(SINGLE)))
-        tiles = e.choose(self.runs, i64(1), e.op("max", self._tiles(fewest), i64(1)))
+        self.vectors = e.choose(self.whole, e.op("quot", self.width, i64(size)), e.choose(self.runs, self.together, self.width))
+        tiles: Atom = e.choose(self.runs, i64(1), e.op("max", self._tiles(_ceil(e, self.vectors, i64(LANES))), i64(1)))
         self.lanes = e.op("max", _ceil(e, self.vectors, tiles), i64(1), hint="lanes")
         self.tall = e.op("quot", i64(THREADS), self.lanes, hint="tall")
         """Rows that the threads of a block have at once."""
-        if self.vectors == i64(1):
-            tiles = i64(1)
-        blocks = e.op("*", e.op("*", self.there, e.choose(e.op(">", self.vectors, i64(0)), tiles, i64(0))), self._share())
+        turns = e.op("*", e.op("*", self.there, e.choose(e.op(">", self.vectors, i64(0)), tiles, i64(0))), self._share())
         hint = self._hint(self.others) if self.others else "tile"
-        with e.loop(hint, i64(0), blocks, kind="block") as turn:
+        with e.loop(hint, i64(0), turns, kind="block") as turn:
             tile, place = e.op("rest", turn, tiles, hint="tile"), e.op("quot", turn, tiles)
             part: Atom = i64(0)
             if self.cut:
@@ -118,7 +113,7 @@ class _Blocks(Terms):
     def _tiles(self, fewest: Atom) -> Atom:
         """Tiles of columns. Where columns are few blocks have fewer of them each, as long as they read enough of a row."""
         e = self.e
-        wanted = e.op("quot", i64(BLOCKS // 2), e.op("max", self.there, i64(1)))
+        wanted = e.op("quot", i64(PROCESSORS * 2), e.op("max", self.there, i64(1)))
         most = e.choose(self.whole, _ceil(e, self.vectors, i64(SECTOR // BYTES)), _ceil(e, self.vectors, i64(max(1, SECTOR * self.size // BYTES))))
         return e.op("max", fewest, e.op("min", wanted, most))
 
@@ -128,7 +123,17 @@ class _Blocks(Terms):
         e = self.e
         if not self.linear:
             return FALSE
-        return e.all_of([e.op("not", self.whole), e.op("<=", self.width, i64(NARROW)), self.lie])
+        return e.all_of([e.op("not", self.whole), e.op("<=", self.together, i64(LANES)), self.lie])
+
+    def _several(self) -> tuple[Atom, Atom]:
+        together, unit = self.width, i64(self.size)
+        by = 2
+        while self.linear and by < self.size:
+            divides = self.e.op("==", self.e.op("rest", self.width, i64(by)), i64(0))
+            together = self.e.choose(divides, self.e.op("quot", self.width, i64(by)), together)
+            unit = self.e.choose(divides, i64(self.size // by), unit)
+            by *= 2
+        return together, unit
 
     def _bounds(self, part: Atom) -> tuple[Atom, Atom]:
         """The rows of a block: where they begin and end."""
@@ -149,7 +154,7 @@ class _Blocks(Terms):
         self.shares = e.op("max", e.choose(e.op("or", self.whole, self.runs), several, e.op("quot", self.tall, i64(ROWS))), i64(1))
         """By how many threads what was found of a column is added up first."""
         self._together()
-        columns = e.op("*", e.op("min", self.lanes, e.op("-", self.vectors, self.first)), self.each)
+        columns = e.choose(self.runs, self.width, e.op("*", e.op("min", self.lanes, e.op("-", self.vectors, self.first)), self.each))
         with self.team.loop(self.column.name, i64(0), columns) as c:
             column = e.op("+", e.op("*", self.first, self.each), c)
             self._result(column, part, self._sum_of(c))
@@ -201,7 +206,7 @@ class _Blocks(Terms):
             some(c)
             return e.bind(self.x.kind, acc)
         # Where accesses go across rows a column is found as often as there are elements in one.
-        with e.loop("k", i64(0), e.choose(self.runs, i64(self.size), i64(1)), nonempty=True) as k:
+        with e.loop("k", i64(0), e.choose(self.runs, self.unit, i64(1)), nonempty=True) as k:
             some(e.op("+", c, e.op("*", k, self.width)))
         return self.left_over(c, e.bind(self.x.kind, acc))
 
