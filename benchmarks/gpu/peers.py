@@ -90,8 +90,10 @@ def resize(torch: Any, half: bool) -> Callable[..., Any]:
 
 def plain_attention(torch: Any, causal: bool) -> Callable[..., Any]:
     """As written: the scores go through memory. In float64 it is what results are checked against."""
-    def run(q: Any, k: Any, v: Any) -> Any:
+    def run(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
         scores = (q @ k.transpose(-1, -2)) * q.shape[-1] ** -0.5
+        if mask is not None:
+            scores = scores.masked_fill(~mask[:, None, None], float("-inf"))
         if causal:
             n = q.shape[-2]
             scores = scores.masked_fill(torch.ones(n, n, dtype=torch.bool, device=q.device).triu(1), float("-inf"))
@@ -105,12 +107,28 @@ def attention(torch: Any, backend: str, causal: bool) -> Callable[[Mapping[str, 
         kernel = importlib.import_module("torch.nn.attention")
         which = {"cuDNN": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}[backend]
         q, k, v = (torch.from_dlpack(arrays[n]) for n in "qkv")
+        mask = torch.from_dlpack(arrays["mask"])[:, None, None] if "mask" in arrays else None
 
         def call() -> Any:
             with kernel.sdpa_kernel(getattr(kernel.SDPBackend, which)):
-                return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+                return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
         return call
     return peer
+
+
+def transformer(torch: Any) -> Callable[..., Any]:
+    """A block with the norms in front, as PyTorch has its parts."""
+    nn = torch.nn.functional
+
+    def run(x: Any, mask: Any, g1: Any, c1: Any, wq: Any, wk: Any, wv: Any, wo: Any, g2: Any, c2: Any, w1: Any, b1: Any, w2: Any, b2: Any) -> Any:
+        (b, s, e), h = x.shape, wq.shape[1]
+        n1 = nn.layer_norm(x, (e,), g1, c1)
+        q, k, v = ((n1 @ w.reshape(e, -1)).view(b, s, h, -1).transpose(1, 2) for w in (wq, wk, wv))
+        o = nn.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None])
+        mid = x + o.transpose(1, 2).reshape(b, s, -1) @ wo.reshape(-1, e)
+        n2 = nn.layer_norm(mid, (e,), g2, c2)
+        return mid + (nn.gelu(n2 @ w1 + b1, approximate="tanh") @ w2 + b2)
+    return run
 
 
 def captured(torch: Any, run: Callable[..., Any], tensors: list[Any]) -> Callable[[], Any]:

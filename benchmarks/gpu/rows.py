@@ -80,10 +80,10 @@ INT8 = pipeline("op @product(%x: tensor<NxKxi8>, %w: tensor<KxMxi8>) -> (%y: ten
                 "%x: tensor<NxKxi8>, param %w: tensor<KxMxi8>", "  %y = @product(%x, %w)", "tensor<NxMxi32>", "")
 
 
-def attention(where: str = "") -> str:
-    """Softmax of the scaled products of queries and keys, times the values; `where` says which keys a query sees."""
+def attention(where: str = "", more: str = "") -> str:
+    """Softmax of the scaled products of queries and keys, times the values; `where` says which keys a query sees, `more` what it reads for that."""
     over = f"j < L{where}"
-    op = f"""op @attend(%q: tensor<BxHxLxDxT>, %k: tensor<BxHxLxDxT>, %v: tensor<BxHxLxDxT>) -> (%o: tensor<BxHxLxDxT>) {{
+    op = f"""op @attend(%q: tensor<BxHxLxDxT>, %k: tensor<BxHxLxDxT>, %v: tensor<BxHxLxDxT>{more}) -> (%o: tensor<BxHxLxDxT>) {{
   memory {{ dtypes = [f16, bf16, f32] }}
   compute {{
     let scale = 1 / sqrt(f32(D))
@@ -96,7 +96,14 @@ def attention(where: str = "") -> str:
 }}
 """
     t = "tensor<BxHxLxDxf16>"
-    return pipeline(op, f"%q: {t}, %k: {t}, %v: {t}", "  %y = @attend(%q, %k, %v)", t, "")
+    names = "".join(f", {w.split(':')[0].strip()}" for w in more.split(",")[1:])
+    return pipeline(op, f"%q: {t}, %k: {t}, %v: {t}{more}", f"  %y = @attend(%q, %k, %v{names})", t, "")
+
+
+def transformer() -> str:
+    """The block of the example, without its policies: f16 throughout."""
+    lines = (ROOT / "examples" / "precision" / "transformer.plir").read_text().splitlines()
+    return "\n".join(line for line in lines if not line.strip().startswith("downgrade"))
 
 
 def small_nodes(chains: int = 8, length: int = 8) -> str:
@@ -197,6 +204,30 @@ def _attention(causal: bool) -> Callable[[Make], Work]:
     return make
 
 
+def _masked(m: Make) -> Work:
+    """Texts of different lengths in one batch."""
+    b, h, s, d = 32, 16, 512, 64
+    q, k, v = (m.normal(b, h, s, d, dtype="float16") for _ in range(3))
+    mask = m.cp.arange(s)[None] < m.rng.integers(s // 2, s + 1, (b, 1))
+    others = {f"SDPA {name}": peers.attention(m.torch, name, False) for name in ("cuDNN", "efficient")}
+    run = peers.plain_attention(m.torch, False)
+    inputs = {"q": q, "k": k, "v": v, "mask": mask}
+    return Work(attention(" where %mask[b, j]", ", %mask: tensor<BxLxbool>"), inputs, run, run, 4e-3, flops=4 * b * h * s * s * d, bytes=4 * q.nbytes,
+                others=others, first=frozenset(inputs))
+
+
+def _transformer(m: Make) -> Work:
+    b, s, e, h, f = 32, 512, 1024, 16, 4096
+    mask = m.cp.arange(s)[None] < m.rng.integers(s // 2, s + 1, (b, 1))
+    sizes = {"g1": (e,), "c1": (e,), "wq": (e, h, e // h), "wk": (e, h, e // h), "wv": (e, h, e // h), "wo": (h, e // h, e), "g2": (e,), "c2": (e,),
+             "w1": (e, f), "b1": (f,), "w2": (f, e), "b2": (e,)}
+    weights = {n: (m.normal(*size) * (f if n == "w2" else e) ** -0.5).astype("float16") for n, size in sizes.items()}
+    x = m.normal(b, s, e, dtype="float16")
+    run = peers.transformer(m.torch)
+    return Work(transformer(), {"x": x, "mask": mask, **weights}, run, run, 1e-2, flops=2 * b * s * (4 * e * e + 2 * s * e + 2 * e * f),
+                bytes=2 * x.nbytes + sum(w.nbytes for w in weights.values()), first=frozenset(("x", "mask")))
+
+
 def _linear(m: Make) -> Work:
     x, w, b = m.normal(8192, 4096, dtype="float16"), m.normal(4096, 16384, dtype="float16") / 64, m.normal(16384, dtype="float16")
     nn = m.torch.nn.functional
@@ -267,6 +298,8 @@ ROWS = (
     Row("mobilenet_v2 f32 1x224x224", _mobilenet),
     Row("attention f16 4x16x4096x128", _attention(False), "attention"),
     Row("attention f16 4x16x4096x128 causal", _attention(True), "causal"),
+    Row("attention f16 32x16x512x64, keys masked", _masked),
+    Row("transformer block f16 32x512x1024", _transformer),
     Row("matmul+bias+gelu f16 8192x4096x16384", _linear, "linear"),
     Row("product i8 8192x4096x16384", _int8),
 )

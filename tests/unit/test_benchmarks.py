@@ -73,6 +73,17 @@ def test_attention(causal: bool) -> None:
     np.testing.assert_allclose(p(q=q, k=k, v=v).y, by_attention(q, k, v, causal), rtol=2e-3, atol=2e-3)
 
 
+def test_the_transformer_block_and_masked_attention() -> None:
+    q, k, v = (normal(2, 3, 9, 8, dtype="float16") for _ in range(3))
+    mask = np.arange(9) < np.array([[5], [9]])
+    got = pl.compile(rows.attention(" where %mask[b, j]", ", %mask: tensor<BxLxbool>"), target="cpu")(q=q, k=k, v=v, mask=mask).y
+    for b, n in enumerate((5, 9)):
+        np.testing.assert_allclose(got[b:b + 1], by_attention(q[b:b + 1], k[b:b + 1, :, :n], v[b:b + 1, :, :n], False), rtol=2e-3, atol=2e-3)
+    text = rows.transformer()
+    assert "downgrade" not in text
+    assert [o.name for o in pl.compile(text, target="cpu").inputs][:2] == ["x", "mask"]
+
+
 def test_products() -> None:
     from scipy.special import erf
     x, w, b = normal(5, 24, dtype="float16"), normal(24, 18, dtype="float16"), normal(18, dtype="float16")
