@@ -8,6 +8,7 @@ from pipelink_ir.backends.cuda import nvrtc
 from pipelink_ir.backends.cuda.compile import compile_pipeline
 from pipelink_ir.backends.cuda.emit import emit_program
 from pipelink_ir.backends.cuda.target_facts import CUDA
+from pipelink_ir.backends.loops.gpu import flow
 from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.grammar import parse
 from pipelink_ir.ir.diagnostics import Report
@@ -54,8 +55,9 @@ def test_causal(over: str, s: int, n: int, shift: int) -> None:
     close(run(flows(over, sizes=sizes), HOPPER, q=q, k=k, v=v), by_hand(q, k, v, j <= i + shift))
 
 
-def test_many_heads_of_causal_tiles() -> None:
+def test_many_heads_of_causal_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """More heads than go through the L2 together, and several tiles of each."""
+    monkeypatch.setattr(flow, "TOGETHER", 1)
     sizes = (3, 6, 2, 140, 140, 8, 8)
     q, k, v = qkv(*sizes, "bf16")
     i, j = np.ogrid[:140, :140]
