@@ -78,7 +78,7 @@ PRODUCT = 16
 """A sum of products of fewer terms is left to plain arithmetic by all kernels."""
 ON_CORES = frozenset(("few", "mma", "wgmma", "strips", "convolution", "attention"))
 """Kinds of kernels that multiply on tensor cores."""
-BESIDE = {"mma": 3.0, "wgmma": 2.6, "strips": 0.5, "convolution": 0.6, "attention": 2.0}
+BESIDE = {"mma": 3.0, "wgmma": 1.6, "strips": 0.5, "convolution": 0.6, "attention": 2.0}
 """Kinds of kernels in which everything beside the products takes so many times as long: few warps have all registers (H200, measured)."""
 FLOWING = 1.3
 """The same in attention that the copy engine feeds."""

@@ -176,6 +176,8 @@ H200: Mapping[str, Measured] = {
     "linear 8192x4096x16384 i8 to i8": Measured(lambda: linear(8192, 4096, 16384, "i8", "i8"), .705),
     "linear 8192x4096x16384 i8 to f16": Measured(lambda: linear(8192, 4096, 16384, "i8", "f16"), .704),
     "linear 8192x4096x16384 f16": Measured(lambda: linear(8192, 4096, 16384, "f16", "f16"), 1.48),
+    **{f"linear 16384x1024x4096 {read} to {made} {act}": Measured(lambda read=read, made=made, act=act: linear(16384, 1024, 4096, read, made, act), ms)  # type: ignore[misc]
+       for read, made, act, ms in (("f16", "i8", "gelu", .2192), ("f16", "f16", "gelu", .2202), ("i8", "i8", "gelu", .1824), ("i8", "f16", "gelu", .1553))},
     "feed-forward i8": Measured(lambda: feed_forward("i8"), .1233),
     "feed-forward f16": Measured(lambda: feed_forward("f16"), .1558),
 }
@@ -183,5 +185,6 @@ H200: Mapping[str, Measured] = {
 RIVALS = [(n, n.removesuffix(" i8") + " f16") for n in H200 if n.endswith(" i8") and n.removesuffix(" i8") + " f16" in H200]
 RIVALS += [(f"rows {m} {d}", f"rows {m} f16") for m in (1, 16) for d in ("i4", "both")]
 RIVALS += [(f"rows {m} {d}", f"product {m}x4096x11008{of}") for m, of in ((64, " by columns"), (256, "")) for d in ("i4", "i8", "both", "i8 by i4")]
-RIVALS += [(f"rows {m} i8 by i4", f"rows {m} f16") for m in (1, 16)] + [("linear 8192x4096x16384 i8 to i8", "linear 8192x4096x16384 f16")]
+RIVALS += [(f"rows {m} i8 by i4", f"rows {m} f16") for m in (1, 16)] + [("linear 8192x4096x16384 i8 to i8", "linear 8192x4096x16384 f16"),
+           ("linear 16384x1024x4096 i8 to i8 gelu", "linear 16384x1024x4096 f16 to i8 gelu"), ("linear 16384x1024x4096 i8 to f16 gelu", "linear 16384x1024x4096 f16 to f16 gelu")]
 """The same layer on codes and on floats."""
