@@ -86,7 +86,6 @@ class _Blocks(Terms):
         self.whole = e.op("==", e.op("rest", self.width, i64(size)), i64(0))
         self.lie = self.lies()
         self.together, self.unit = self._several()
-        """Accesses of as many rows as are a whole number of them together, and how many these are."""
         self.runs = self._runs()
         self.each = e.choose(self.whole, i64(size), i64(1))
         self.vectors = e.choose(self.whole, e.op("quot", self.width, i64(size)), e.choose(self.runs, self.together, self.width))
@@ -126,7 +125,9 @@ class _Blocks(Terms):
         return e.all_of([e.op("not", self.whole), e.op("<=", self.together, i64(LANES)), self.lie])
 
     def _several(self) -> tuple[Atom, Atom]:
-        together, unit = self.width, i64(self.size)
+        """Accesses of as many rows as are a whole number of them together, and how many rows these are."""
+        together: Atom = self.width
+        unit: Atom = i64(self.size)
         by = 2
         while self.linear and by < self.size:
             divides = self.e.op("==", self.e.op("rest", self.width, i64(by)), i64(0))
