@@ -58,7 +58,7 @@ LINE, GATHERED_LINE = 220.0, 90.0
 """What a line of a row costs in strips, and an element of one that is put together of single elements."""
 TAP = 1.6
 """What a byte costs that a convolution by tiles takes from shared memory, once for each place of the window."""
-COLUMN = 15.0
+COLUMN, COLUMN_OF_BYTES = 15.0, 5.0
 """What an element costs that is summed with those above and below it."""
 STEP = 0.55e-6
 """Seconds of a step of a kernel with tiles, from one tile of the factors to the next …"""
@@ -416,7 +416,8 @@ class _Walker:
             return
         work[around] = work.get(around, 0.0) + share
         if self.columns:
-            work[around] += share * COLUMN
+            narrow = all(self.op.tensors[r.tensor].dtype.bytes == 1 for r in reads_in(x.body))
+            work[around] += share * (COLUMN_OF_BYTES if narrow else COLUMN)
         if self.loops and not unrolled(x):
             work[around] += share * sum(self._apart(r, x) for r in reads_in(x.body) if self._is_apart(r))
         for part in (x.where, x.body):
