@@ -9,6 +9,6 @@
     rows         rows, long_rows, columns: reductions; turns: transpositions
     stencils     windows, tiles, convolutions
     products     products: which there are; cuts, tensor_cores, strips, few, streams, coded: how they are computed; library_products, libraries: by whom
-    attention    attention: which definitions are it; attention_flow: what flows through shared memory
+    attention    attention_search: which definitions are it; attention: how it is computed; attention_flow: what flows through shared memory
 """
 from __future__ import annotations

@@ -20,7 +20,7 @@ from pipelink_ir.passes.scheduling.counts import known
 from pipelink_ir.passes.scheduling.views import Leaf, Looker, View
 
 if TYPE_CHECKING:
-    from pipelink_ir.passes.scheduling.attention import Found
+    from pipelink_ir.passes.scheduling.attention_search import Found
 
 AXES = 5
 """Axes that the copy engine knows."""

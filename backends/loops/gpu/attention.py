@@ -37,7 +37,8 @@ from pipelink_ir.backends.loops.reduce import finish, kind_of
 from pipelink_ir.ir.dtypes import BOOL, F32, F64
 from pipelink_ir.ir.nodes import Reduce
 from pipelink_ir.ir.typed import TypedOperator
-from pipelink_ir.passes.scheduling.attention import DEEPEST, KEY, TERM, Attention
+from pipelink_ir.passes.scheduling.attention import DEEPEST, Attention
+from pipelink_ir.passes.scheduling.attention_search import KEY, TERM
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.counts import names, ranges_of
 from pipelink_ir.passes.scheduling.views import Leaf, Seen, View

@@ -8,7 +8,7 @@ from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, i64
 from pipelink_ir.ir.dtypes import BOOL
 from pipelink_ir.ir.nodes import Read
-from pipelink_ir.passes.scheduling.attention import KEY
+from pipelink_ir.passes.scheduling.attention_search import KEY
 from pipelink_ir.passes.scheduling.conditions import Condition, Sum
 from pipelink_ir.passes.scheduling.counts import ranges_of
 from pipelink_ir.passes.scheduling.views import Leaf, Looker
