@@ -191,7 +191,11 @@ class Terms(Nest):
         columns = [column]
         for _ in range(size - 1):
             following = e.op("+", columns[-1], i64(1))
-            columns.append(e.choose(e.op("<", following, self.width), following, i64(0)) if self.runs is not FALSE else following)
+            following = e.choose(e.op("<", following, self.width), following, i64(0)) if self.runs is not FALSE else following
+            if any(key_of(following) == key_of(c) for c in columns):
+                # The same column of another row: what is read there is not what was read here, so it goes by a name of its own.
+                following = e.var("column", following)
+            columns.append(following)
         first, end = (e.op("+", e.choose(self.whole, n, e.op("quot", n, self.unit)), more) for n, more in ((self.begin, row), (self.end, i64(0))))
         envs = [self.env_of(c) for c in columns]
 

@@ -131,3 +131,16 @@ def test_nothing_to_reduce(shape: tuple[int, int, int, int]) -> None:
         got = run(text("f32", "max[h < H, w < W](%x[n, h, w, c])", "f32", f"semantic {{ empty = {word} }}"), x=x)
         assert np.array_equal(got, np.full((shape[0], shape[3]), none if 0 in shape[1:3] else 0, np.float32), equal_nan=True)
     assert np.isnan(run(text("f32", "mean[h < H, w < W](%x[n, h, w, c])", "f32"), x=x)).all()
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("dtype", ["f32", "f16", "i8"])
+def test_few_channels_whose_number_is_written(dtype: str, channels: int) -> None:
+    """An access has several rows of a channel then: each of its numbers counts once. Whole numbers, so that sums are exact."""
+    program = f"""op @g(%x: tensor<NxHxWxCx{dtype}>) -> (%y: tensor<NxCxf32>) {{ compute {{ %y[n, c] = sum[h < H, w < W](f32(%x[n, h, w, c])) }} }}
+    pipeline @p(%x: tensor<NxHxWx{channels}x{dtype}>) -> (%y: tensor<Nx{channels}xf32>) {{ %y = @g(%x) }}
+    """
+    compiled = pipelink_ir.compile(program, target="cuda-emulated")
+    for shape in ((1, 2, 2), (1, 8, 4), (2, 4, 4), (2, 5, 9), (1, 40, 64)):
+        x = values(np.random.default_rng(sum(shape)), dtype, *shape, channels)
+        np.testing.assert_array_equal(np.asarray(compiled(x=x)["y"]), x.astype(np.float64).sum((1, 2)).astype(np.float32))
