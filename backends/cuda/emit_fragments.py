@@ -80,6 +80,8 @@ def fragment_line(s: Statement, e: Expressions, fragments: dict[str, str]) -> st
     if isinstance(s, FewMultiply):
         words = ", ".join((memory_type(s.left), memory_type(s.right), str(s.halves), str(s.terms * s.left.bytes // 8)))
         values = e.places[s.values].name
+        if s.across:
+            return f"pl::few_multiply_across<{words}>(&{e.places[s.sums].name}[{s.at}], {e.places[s.words].name}, {values});"
         if s.packed is not None:
             kind = f"pl::Packed<{memory_type(s.packed)}, {str(s.nibbles).lower()}, {str(bool(s.scale)).lower()}>"
             values = f"{kind}{{{values}, {e.data(s.scale[0]) if s.scale else '1.0f'}}}"

@@ -100,7 +100,8 @@ class FewMultiply:
     two `halves`, 8 below, with columns `2 * (lane % 4)` and one beside. A lane has `terms` terms of its rows, in `words`, and as many of column `lane / 4`,
     in `values`: those of four neighbouring lanes are all. Those of the column are of its dtype, or f32 that are rounded to it; or words of `packed`
     elements, as they are or bytes whose numbers the dtype has, or two integers of four bits in each (`nibbles`), which are multiplied by `scale` in f32, if
-    there is one. All lanes of a warp come to it together, as to a `StripMultiply`."""
+    there is one. `across`: a lane has 16 bytes of columns from `(lane / 4) * 8` on for each of its terms, and there are 64 columns: those of number `j` in the
+    eight of each lane have sums from `4 * j` on. All lanes of a warp come to it together, as to a `StripMultiply`."""
 
     sums: str
     at: int
@@ -113,6 +114,7 @@ class FewMultiply:
     packed: DType | None = None
     nibbles: bool = False
     scale: tuple[Expr, ...] = ()
+    across: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 The warps of a block share the terms, and its columns are few: 16 bytes of a column at a time go to the registers of a lane, become what tensor cores multiply,
 codes and scales or whatever it is, and meet the terms of at most 16 rows. So the right factor must have its terms side by side in memory: one of its reads has
-an index that is the term, or the term divided by two, four or eight where as many codes share a byte.
+an index that is the term, or the term divided by two, four or eight where as many codes share a byte. Halves may have their columns side by side instead: then
+a lane reads 16 bytes of eight terms.
 """
 from __future__ import annotations
 
@@ -28,6 +29,8 @@ MOST_SHARED = 8
 """Terms that may share an element of what is read once; of what more share, there is less."""
 CHUNK = 16
 """Bytes that a lane reads of a column at a time."""
+TERMS = 8
+"""Terms that a lane reads at a time where columns lie side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class Few:
     otherwise: TensorCores | None = None
     coded: Coded | None = None
     """What the factor makes of the bytes, if they are codes."""
+    across: bool = False
+    """Whether columns lie side by side."""
 
     @property
     def instruction(self) -> str:
@@ -72,7 +77,8 @@ def few_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, piec
         return None
     seen = _Stream(op, local, ranges_of(p.reduce)[0].index, {})
     if not seen.look(p.right, {}) or len(seen.found) != 1:
-        return None
+        across = _across(op, local, p, piece) if rows is not None and right.name in HALVES and terms[0] % TERMS == 0 else None
+        return None if across is None else Few(p, left, right, across.tensor, across.indices, 1, rows, IntLit(rows or 0), across=True)
     name, (place, shared) = next(iter(seen.found.items()))
     each = CHUNK // op.tensors[name].dtype.bytes * shared
     if terms[0] % each:
@@ -85,6 +91,21 @@ def few_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, piec
         return None
     otherwise = tensor_cores_of(op, local, piece, chosen, arch)
     return None if otherwise is None else Few(p, left, right, name, place, shared, None, length, otherwise, coded)
+
+
+def _across(op: TypedOperator, local: Callable[[str], bool], p: Product, piece: Piece) -> Read | None:
+    """The read that a right factor is, if its columns lie side by side, all of them, and its terms elsewhere."""
+    read = plain_read(p.right)
+    if read is None or local(read.tensor) or any(w not in ("", "inside") for w in read.access):
+        return None
+    t, axis, term = op.tensors[read.tensor], p.columns[0], ranges_of(p.reduce)[0]
+    *others, last = read.indices
+    low, high = (known(bound) for bound in t.shape[-1])
+    begin, end = known(piece.axes[axis].lo), known(piece.axes[axis].hi)
+    whole = (low, begin) == (0, 0) and high is not None and high == end and high % (CHUNK // t.dtype.bytes) == 0
+    at = [i for i in others if term.index in names(i)]
+    plain = isinstance(last, Name) and p.plain.get(last.name) == axis and at == [Name(term.index)] and known(term.lo) == 0
+    return read if whole and plain and not any(isinstance(y, Read) for i in others for y in walk(i)) else None
 
 
 @dataclass(slots=True)

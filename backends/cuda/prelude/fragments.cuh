@@ -390,6 +390,22 @@ template <typename B, typename T, bool NIBBLES, bool SCALED> PL_DEVICE void colu
     halves_of<SIGNED>(B(), two, u32(values.words[n]));
   }
 }
+// Halves: four words of eight columns for each term of a lane, two words of each row for each step.
+template <typename A, typename B, int HALVES, int STEPS, typename S> PL_DEVICE void few_multiply_across(S* sums, const int* words, const int* values) {
+  PL_UNROLL
+  for (int n = 0; n < STEPS; n++) {
+    const int* const upper = words + 2 * n;
+    const int* const lower = words + 2 * n + (HALVES - 1) * 2 * STEPS;
+    const u32 a[4] = {u32(upper[0]), HALVES == 2 ? u32(lower[0]) : 0u, u32(upper[1]), HALVES == 2 ? u32(lower[1]) : 0u};
+    PL_UNROLL
+    for (int j = 0; j < 8; j++) {
+      const int* const at = values + 16 * n + j / 2;
+      const u32 halves = j % 2 == 0 ? 0x5410u : 0x7632u;
+      const u32 b[2] = {permuted(u32(at[0]), u32(at[4]), halves), permuted(u32(at[8]), u32(at[12]), halves)};
+      mma(A(), B(), sums + 4 * j, a, b);
+    }
+  }
+}
 // Two words of each row and of the column for each step.
 template <typename A, typename B, int HALVES, int STEPS, typename S, typename V> PL_DEVICE void few_multiply(S* sums, const int* words, V values) {
   PL_UNROLL

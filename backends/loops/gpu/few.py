@@ -14,7 +14,7 @@
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import TRUE, Atom, i64
@@ -28,16 +28,16 @@ from pipelink_ir.backends.loops.reads import address
 from pipelink_ir.ir.dtypes import F32, I32
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling.costs import Plan
-from pipelink_ir.passes.scheduling.few import CHUNK, Few
+from pipelink_ir.passes.scheduling.few import CHUNK, TERMS, Few
 from pipelink_ir.passes.scheduling.tensor_cores import plain_read
 
 WARPS = 4
 TILES = 2
-"""Times eight columns of a block."""
+"""Times eight columns of a block, where terms lie side by side."""
 AHEAD = 4
 """Steps of a warp that are on their way at once, at most."""
-FIT, COMPUTED = 6, 4
-"""Blocks that a multiprocessor should hold, and where the factor is more than codes."""
+FIT, COMPUTED, ACROSS = 6, 4, 2
+"""Blocks that a multiprocessor should hold; where the factor is more than codes; where columns lie side by side."""
 
 
 def few_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Few, chosen: Mapping[str, int] | None = None) -> tuple[Lowering, int]:
@@ -54,8 +54,12 @@ class _Few(Tiled):
         super().__init__(lo, jobs, way.product)
         self.way = way
         self.stream = lo.op.tensors[way.stream]
-        self.each = CHUNK // self.stream.dtype.bytes * way.shared
-        """Terms that a lane has of 16 bytes."""
+        self.each = TERMS if way.across else CHUNK // self.stream.dtype.bytes * way.shared
+        """Terms that a lane has of a step."""
+        self.parts = TERMS if way.across else TILES
+        """How many times 16 bytes these are."""
+        self.tiles = CHUNK // self.stream.dtype.bytes if way.across else TILES
+        """Times eight columns of a block."""
         self.halves = 1 if way.rows is not None and way.rows <= 8 else 2
         self.terms = int(self.depth.total.value)  # type: ignore[union-attr]
         self.term = self.depth.ranges[0][0]
@@ -74,20 +78,20 @@ class _Few(Tiled):
     def write(self) -> None:
         """Writes the kernel."""
         e = self.e
-        self.lo.fit = FIT if self.as_it_is else COMPUTED
-        with e.loop("tile", i64(0), self._tiles(self.across, 8 * TILES), kind="block") as p:
+        self.lo.fit = ACROSS if self.way.across else FIT if self.as_it_is else COMPUTED
+        with e.loop("tile", i64(0), self._tiles(self.across, 8 * self.tiles), kind="block") as p:
             self.fixed = {}
-            self._readable(lambda: self._tile(e.op("*", p, i64(8 * TILES))))
+            self._readable(lambda: self._tile(e.op("*", p, i64(8 * self.tiles))))
 
     def _tile(self, first: Atom) -> None:
-        e, rows, columns = self.e, 8 * self.halves, 8 * TILES
+        e, rows, columns = self.e, 8 * self.halves, 8 * self.tiles
         all_sums = e.memory("together")
         e.raw(form.Alloc(all_sums, self.kind.dtype, i64(WARPS * columns * rows), True))
         read = plain_read(self.way.product.left)
         assert read is not None
         wide = e.op("and", aligned(self.lo, self.stream.name, CHUNK), aligned(self.lo, read.tensor, CHUNK))
         ring = e.memory("ring")
-        e.raw(form.Alloc(ring, self.stream.dtype, i64(self.ahead * TILES * 32 * WARPS * self.elements), True))
+        e.raw(form.Alloc(ring, self.stream.dtype, i64(self.ahead * self.parts * 32 * WARPS * self.elements), True))
         for cond, through in ((wide, ring), (e.op("not", wide), None)):
             with e.when(cond), self.team.each("t", 32 * WARPS) as t:
                 self._warp(first, t, all_sums, through)
@@ -100,24 +104,29 @@ class _Few(Tiled):
 
     def _warp(self, first: Atom, t: Atom, all_sums: str, ring: str | None) -> None:
         """What a lane has of the sums of its warp, where 16 bytes may be read at once through `ring`; else element by element."""
-        e, rows, columns = self.e, 8 * self.halves, 8 * TILES
+        e, rows, columns = self.e, 8 * self.halves, 8 * self.tiles
         lane, warp = e.op("rest", t, i64(32)), e.op("quot", t, i64(32))
         self.line, self.quarter = e.op("quot", lane, i64(4)), e.op("rest", lane, i64(4))
         sums = e.memory("sums")
-        e.raw(form.Alloc(sums, self.kind.dtype, i64(4 * TILES)))
-        for n in range(4 * TILES):
+        e.raw(form.Alloc(sums, self.kind.dtype, i64(4 * self.tiles)))
+        for n in range(4 * self.tiles):
             e.raw(form.Store(sums, i64(n), must(0, self.kind.dtype), self.kind.dtype))
-        self.columns = [e.op("min", e.op("+", first, e.op("+", self.line, i64(8 * tile))), e.op("-", self.across.total, i64(1))) for tile in range(TILES)]
+        total = self.across.total
+        if self.way.across:
+            self.columns = [e.op("min", e.op("+", first, e.op("*", self.line, i64(self.tiles))), e.op("-", total, i64(self.tiles)))]
+        else:
+            self.columns = [e.op("min", e.op("+", first, e.op("+", self.line, i64(8 * tile))), e.op("-", total, i64(1))) for tile in range(TILES)]
         self.wide = ring is not None
         if ring is None:
             with e.loop("step", i64(0), i64(self.steps), nonempty=True) as step:
                 unit = self._unit(step, warp)
-                self._multiply(unit, [self._own(unit, column) for column in self.columns], sums)
+                self._multiply(unit, self._held(self.lo.buffer(self.stream), self._sources(unit), False), sums)
         else:
             self._flow(t, warp, ring, sums)
-        for tile in range(TILES):
+        for tile in range(self.tiles):
             for n in range(2 * self.halves):
-                row, column = e.op("+", self.line, i64(8 * (n // 2))), e.op("+", e.op("*", self.quarter, i64(2)), i64(8 * tile + n % 2))
+                row, column = e.op("+", self.line, i64(8 * (n // 2))), e.op("+", e.op("*", self.quarter, i64(2)), i64(n % 2))
+                column = e.op("+", e.op("*", column, i64(8)), i64(tile)) if self.way.across else e.op("+", column, i64(8 * tile))
                 place = e.op("+", e.op("*", e.op("+", e.op("*", warp, i64(columns)), column), i64(rows)), row)
                 e.raw(form.Store(all_sums, place, e.bind("sum", form.Load(sums, i64(4 * tile + n), self.kind.dtype, self.kind.dtype)), self.kind.dtype))
 
@@ -128,9 +137,8 @@ class _Few(Tiled):
         def copy(step: Atom, slot: int, inside: Atom) -> None:
             unit = self._unit(step, warp)
             within = inside if self.whole else e.op("and", inside, e.op("<=", unit, i64(self.last)))
-            for tile, column in enumerate(self.columns):
-                source = self._source(unit, column)
-                e.raw(form.CopyAsync(ring, self._slot(t, slot, tile), self.lo.buffer(self.stream), source, within, self.stream.dtype))
+            for part, source in enumerate(self._sources(unit)):
+                e.raw(form.CopyAsync(ring, self._slot(t, slot, part), self.lo.buffer(self.stream), source, within, self.stream.dtype))
             e.raw(form.Commit())
 
         for slot in range(self.ahead):
@@ -140,16 +148,16 @@ class _Few(Tiled):
             for slot in range(self.ahead):
                 step = e.op("+", begin, i64(slot))
                 e.raw(form.Await(self.ahead - 1 if turns > 1 else self.ahead - 1 - slot))
-                self._multiply(self._unit(step, warp), [self._taken(ring, self._slot(t, slot, tile)) for tile in range(TILES)], sums)
+                self._multiply(self._unit(step, warp), self._held(ring, [self._slot(t, slot, part) for part in range(self.parts)], True), sums)
                 if turns > 1:
                     copy(e.op("+", step, i64(self.ahead)), slot, e.op("<", turn, i64(turns - 1)))
         if turns > 1:
             e.raw(form.Await(0))  # of zeros, behind the end
 
-    def _slot(self, t: Atom, slot: int, tile: int) -> Atom:
+    def _slot(self, t: Atom, slot: int, part: int) -> Atom:
         """Where in the ring a lane has 16 bytes."""
         e = self.e
-        return e.op("+", e.op("*", t, i64(self.elements)), i64((slot * TILES + tile) * 32 * WARPS * self.elements))
+        return e.op("+", e.op("*", t, i64(self.elements)), i64((slot * self.parts + part) * 32 * WARPS * self.elements))
 
     def _unit(self, step: Atom, warp: Atom) -> Atom:
         """The number of what a lane has of a step; each is 16 bytes of a column."""
@@ -170,6 +178,9 @@ class _Few(Tiled):
         e, way = self.e, self.way
         begin = self._begin(unit)
         words = self._rows(begin, None if self.whole else e.op("<=", unit, i64(self.last)))
+        if way.across:
+            e.raw(form.FewMultiply(sums, 0, words, owns[0], way.left, way.right, self.halves, self.each, self.stream.dtype, across=True))
+            return
         for tile, (column, own) in enumerate(zip(self.columns, owns, strict=True)):
             scale = self._scale(begin, column)
             e.raw(form.FewMultiply(sums, 4 * tile, words, self._values(begin, column, own), way.left, way.right, self.halves, self.each,
@@ -184,21 +195,24 @@ class _Few(Tiled):
         """The first term of 16 bytes of a column; of the last ones behind the end."""
         return self.e.op("*", unit if self.whole else self.e.op("min", unit, i64(self.last)), i64(self.each))
 
-    def _source(self, unit: Atom, column: Atom) -> Atom:
-        """Where they lie."""
-        lo = self.lo
-        env = self._env(self._begin(unit), column)
-        return address(lo, self.stream, tuple(lo.index(i, env) for i in self.way.place))
+    def _sources(self, unit: Atom) -> list[Atom]:
+        """Where a lane's parts of a step lie: 16 bytes of each of its columns, or of each of its terms."""
+        lo, e, begin = self.lo, self.e, self._begin(unit)
+        at = [(e.op("+", begin, i64(k)), self.columns[0]) for k in range(self.parts)] if self.way.across else [(begin, c) for c in self.columns]
+        return [address(lo, self.stream, tuple(lo.index(i, self._env(term, column)) for i in self.way.place)) for term, column in at]
 
-    def _own(self, unit: Atom, column: Atom) -> str:
-        """16 bytes of a column, element by element."""
-        return self._held(self.lo.buffer(self.stream), self._source(unit, column), False)
+    def _held(self, source: str, places: Sequence[Atom], wide: bool) -> list[str]:
+        """Them in scratch of the lane: each by itself, or those of all terms together. Element by element, if they may not be read at once."""
+        e, words = self.e, CHUNK // 4
+        if not self.way.across:
+            return [self._part(source, at, wide) for at in places]
+        own = e.memory("own")
+        e.raw(form.Alloc(own, I32, i64(words * len(places))))
+        for k, at in enumerate(places):
+            e.raw(form.Words(own, words * k, source, at, CHUNK, self.stream.dtype, wide))
+        return [own]
 
-    def _taken(self, ring: str, at: Atom) -> str:
-        """16 bytes that have arrived."""
-        return self._held(ring, at, True)
-
-    def _held(self, source: str, at: Atom, wide: bool) -> str:
+    def _part(self, source: str, at: Atom, wide: bool) -> str:
         e, dtype = self.e, self.stream.dtype
         own = e.memory("own")
         if self.as_it_is:

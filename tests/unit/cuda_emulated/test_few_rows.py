@@ -126,7 +126,36 @@ def test_factors_as_they_lie(dtype: str, m: int, k: int, n: int) -> None:
     np.testing.assert_allclose(run(plain(m, k, n, dtype), x=x, w=w), want, rtol=0 if dtype == "i8" else 1e-4, atol=0 if dtype == "i8" else 1e-4)
 
 
+def beside(m: int, k: int, n: int, dtype: str) -> str:
+    signature = f"(%x: tensor<{m}x{k}x{dtype}>, %w: tensor<{k}x{n}x{dtype}>) -> (%y: tensor<{m}x{n}xf32>)"
+    return f"op @lin{signature} {{ compute {{ %y[i, j] = sum[k < {k}](%x[i, k] * %w[k, j]) }} }}\npipeline @main{signature} {{ %y = @lin(%x, %w) }}\n"
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 512, 64), (8, 136, 40), (9, 72, 200), (16, 1024, 72), (3, 520, 16)])
+def test_halves_whose_columns_lie_side_by_side(dtype: str, m: int, k: int, n: int) -> None:
+    assert kinds(beside(m, k, n, dtype)) == ["few"]
+    x, w = (RNG.normal(size=s).astype({"f16": np.float16, "bf16": ml_dtypes.bfloat16}[dtype]) for s in ((m, k), (k, n)))
+    want = x.astype(np.float64) @ w.astype(np.float64)
+    np.testing.assert_allclose(run(beside(m, k, n, dtype), x=x, w=w), want, rtol=1e-4, atol=1e-4)
+
+
+@NEEDS_COMPILER
+def test_halves_that_begin_anywhere() -> None:
+    m, k, n = 5, 144, 24
+    memory = np.empty(k * n + 8, np.float16)
+    begin = (18 - memory.ctypes.data) % 16 // 2
+    w = memory[begin:begin + k * n].reshape(k, n)
+    w[...] = RNG.normal(size=(k, n))
+    assert w.ctypes.data % 16 == 2
+    x = RNG.normal(size=(m, k)).astype(np.float16)
+    np.testing.assert_allclose(run(beside(m, k, n, "f16"), x=x, w=w), x.astype(np.float64) @ w.astype(np.float64), rtol=1e-4, atol=1e-4)
+
+
 def test_what_is_not_few() -> None:
+    assert "few" not in kinds(beside(4, 512, 36, "f16"))  # rows of 72 bytes do not begin at multiples of 16
+    assert "few" not in kinds(beside(17, 512, 64, "f16"))
     assert "few" not in kinds(plain(17, 512, 40, "i8"))
     assert "few" not in kinds(plain(4, 520, 40, "i8"))  # columns of 520 bytes do not begin at multiples of 16
     assert "few" not in kinds(plain(4, 32, 40, "i8"))  # few terms as well
