@@ -5,12 +5,12 @@ Before:  %o = @attention(%q, %k, %v)          // Bx16xSx64        After:  %o.lai
 
 A product of matrices that streams takes its factors as matrices: the axes of rows, of terms and of the batch each side by side. Where an edge has them in
 another order, the product has to copy it first (`scheduling/streams.py`); whoever makes it can as well write it so. The last axis stays the last one, so that
-neighbours stay neighbours. An edge is laid out anew only if that spares a product the copy, all that read it are of the compiler's own making, and no kernel
-of theirs becomes one of another kind.
+neighbours stay neighbours. Where nothing but a copy is left of the maker, the product reads what that reads. An edge is laid out anew only if that spares a
+product the copy, all that read it are of the compiler's own making, and no kernel of theirs becomes one of another kind.
 
 Requires: a flat pipeline, types inferred.
 Keeps: results, bit for bit; what a pipeline takes and gives; operators with a kernel, a library, a schedule or a policy of their own.
-Adds: operators and edges whose names end in `laid`; `reason` on the node that makes such an edge.
+Adds: operators and edges whose names end in `laid`; `reason` on the node that makes such an edge, or reads another instead.
 """
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pipelink_ir.passes.scheduling.counts import ranges_of
 from pipelink_ir.passes.scheduling.derivation import derivation
 from pipelink_ir.passes.scheduling.gpu_place import gpu_plan
 from pipelink_ir.passes.scheduling.kernels import KernelPlan, kernels_of
-from pipelink_ir.passes.scheduling.permuted import Order, free_to_move, permuted, reordered
+from pipelink_ir.passes.scheduling.permuted import Order, copied, free_to_move, permuted, reordered
 from pipelink_ir.passes.scheduling.streams import Streamed
 from pipelink_ir.passes.scheduling.tensor_cores import plain_read
 
@@ -126,7 +126,7 @@ class _Work:
         op = self.operators.get(made.op)
         at = [e.name for e in made.results].index(edge)
         new = None if op is None else self._permuted(op, {op.results[at].name: order})
-        if op is None or new is None or self._kinds(op) != self._kinds(new):
+        if op is None or new is None or (copied(new) is None and self._kinds(op) != self._kinds(new)):
             return None
         spared = False
         for k, n in enumerate(nodes):
@@ -142,10 +142,16 @@ class _Work:
             out[k] = replace(n, op=other.name, args=args)
         if not spared:
             return None
+        source = made.args[0] if copied(new) is not None else None
+        if isinstance(source, Edge):
+            out = [_reading(n, name, source.name) for n in out]
+            first = next(k for k, n in enumerate(out) if n is not nodes[k])
+            out[first] = _because(out[first], f"other: '%{edge}' is '%{source.name}' with its axes in another order, in which a product reads it as a matrix")
+            return [*out[:maker], *out[maker + 1:]]
         results = tuple(replace(e, name=name) if e.name == edge else e for e in made.results)
         types = tuple(reordered(t, order) if e.name == edge else t for e, t in zip(made.results, made.types, strict=True))
         why = f"other: '%{edge}' is written with its axes in the order {', '.join(map(str, order))}, in which a product reads it as a matrix"
-        out[maker] = replace(made, op=new.name, results=results, types=types, reason=f"{made.reason}; {why}" if made.reason else why)
+        out[maker] = _because(replace(made, op=new.name, results=results, types=types), why)
         return out
 
     def _permuted(self, op: Operator, orders: Mapping[str, Order]) -> Operator | None:
@@ -181,6 +187,18 @@ class _Work:
         """Whether the kernels of an operator are of the kinds that they were, but for copies that it no longer makes."""
         a, b = ([k for k in self._kinds(op) if k != "copied"] for op in (before, after))
         return a == b and self._copies(after) <= self._copies(before)
+
+
+def _because(n: Node | Alias, why: str) -> Node | Alias:
+    """A node with one more thing to be said of it."""
+    return replace(n, reason=f"{n.reason}; {why}" if n.reason else why) if isinstance(n, Node) else n
+
+
+def _reading(n: Node | Alias, edge: str, other: str) -> Node | Alias:
+    """A node that reads another edge instead of one."""
+    if not isinstance(n, Node) or not any(isinstance(a, Edge) and a.name == edge for a in n.args):
+        return n
+    return replace(n, args=tuple(replace(a, name=other) if isinstance(a, Edge) and a.name == edge else a for a in n.args))
 
 
 def _may_gather(op: Operator) -> bool:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Report
-from pipelink_ir.ir.nodes import Attribute, Define, Dots, Expr, Operand, Operator, Read, Scoped, TensorType
+from pipelink_ir.ir.nodes import Attribute, Axis, Define, Dots, Expr, Name, Operand, Operator, Read, Scoped, TensorType
 from pipelink_ir.ir.walk import rebuild
 from pipelink_ir.passes.infer.operator import infer_operator, keep_typed
 
@@ -37,6 +37,17 @@ def free_to_move(op: Operator, tensor: str) -> bool:
     axes = any(contracts.setting(op, "memory", key, tensor) is not None for key in OF_AXES)
     types = [o.type for o in (*op.operands, *op.results) if o.name == tensor]
     return not (spoken or kept or axes or any(t.layout is not None or any(isinstance(d, Dots) for d in t.dims) for t in types))
+
+
+def copied(op: Operator) -> str | None:
+    """The operand that an operator gives out as it is, and nothing else."""
+    if op.compute is None or len(op.operands) != 1 or len(op.results) != 1 or len(op.compute.body) != 1:
+        return None
+    (operand,), (result,), item = op.operands, op.results, op.compute.body[0]
+    if not isinstance(item, Define) or not isinstance(item.value, Read) or operand.type != result.type:
+        return None
+    names = [Name(a.index) if isinstance(a, Axis) and a.lo is None and a.hi is None else None for a in item.axes]
+    return operand.name if list(item.value.indices) == names else None
 
 
 def permuted(op: Operator, orders: Mapping[str, Order], name: str) -> Operator | None:

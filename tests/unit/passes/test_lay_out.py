@@ -9,7 +9,7 @@ import pytest
 from pipelink_ir.backends.cuda.emulate import kernels
 from pipelink_ir.backends.cuda.emulate.executable import Options, load
 from pipelink_ir.ir.diagnostics import Report
-from pipelink_ir.ir.nodes import Module, Node
+from pipelink_ir.ir.nodes import Edge, Module, Node
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.manager import parse_passes, run_passes
 from pipelink_ir.passes.scheduling import streams
@@ -67,6 +67,27 @@ def test_an_edge_that_a_product_reads_is_laid_out() -> None:
     ("%y = @merge(%o, %w); %z = @turn(%o)", {"results": "%y: tensor<BxSxExf16>, %z: tensor<BxHx64xSxf16>", "others": TURN})])
 def test_an_edge_that_others_know_stays(nodes: str, more: dict[str, str]) -> None:
     assert not any("laid" in name for e in calls(laid(program(nodes, **more))).items() for name in e)
+
+
+@NEEDS_COMPILER
+def test_what_would_only_be_copied_is_read_where_it_is() -> None:
+    """A transposition before a product vanishes, and with it the memory that it took."""
+    turn = "op @heads(%x: tensor<BxSxHxDxf16>) -> (%y: tensor<BxHxSxDxf16>) { compute { %y[b, h, s, d] = %x[b, s, h, d] } }\n"
+    text = MERGE + turn + """pipeline @main(%x: tensor<BxSxHx64xf16>, %w: tensor<Hx64xExf16>) -> (%y: tensor<BxSxExf16>) {
+  %o = @heads(%x)
+  %y = @merge(%o, %w)
+}
+"""
+    module = laid(text)
+    assert calls(module) == {"y": "merge.1.laid"}
+    node = module.pipelines[0].nodes[0]
+    assert isinstance(node, Node)
+    assert [a.name for a in node.args if isinstance(a, Edge)] == ["x", "w"]
+    assert "'%o' is '%x' with its axes in another order" in (node.reason or "")
+    rng = np.random.default_rng(4)
+    x, w = rng.normal(size=(2, 9, 3, 64)).astype(np.float16), rng.normal(size=(3, 64, 40)).astype(np.float16)
+    got = np.asarray(load(run_passes(read(text), parse_passes("cuda"), Report()), "main", Options())({"x": x, "w": w})["y"], np.float64)
+    np.testing.assert_allclose(got, np.einsum("bshd,hde->bse", x.astype(np.float64), w.astype(np.float64)), rtol=2e-3, atol=2e-2)
 
 
 def test_an_edge_that_lies_right_stays() -> None:
