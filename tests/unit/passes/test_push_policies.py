@@ -14,6 +14,7 @@ from pipelink_ir.ir.diagnostics import Report, UsageError
 from pipelink_ir.ir.nodes import Module, Node, Operator
 from pipelink_ir.passes.hooks import VerifyEach
 from pipelink_ir.passes.manager import parse_passes, run_passes, step
+from pipelink_ir.passes.precision.labels import below, named
 
 CASES = Path(__file__).parents[2] / "cases"
 LINEAR = """op @linear(%x: tensor<NxKxT>, %w: tensor<KxKxT>) -> (%y: tensor<NxKxT>) {
@@ -123,6 +124,16 @@ def test_which_policy_counts(own: str, mlp: str, tower: str, policies: tuple[str
     again = pushed(print_module(m), *policies)
     assert clauses(again) == found
     assert {clause(o) for o in m.operators if o.graph is not None} == {""}
+
+
+def test_a_label_is_a_whole_word() -> None:
+    """Of a node labelled `up`: what is said of `up2`, of `upper` and of `down.up` is not said of it."""
+    said = (("", "all"), ("up2", "a"), ("upper", "b"), ("down.up", "c"), ("up.in", "d"), ("up2.in", "e"))
+    assert below(said, "up") == (("", "all"), ("in", "d"))
+    assert named(below((*said, ("up", "f")), "up")) == "f"
+    assert named(below(said, None)) == "all"
+    m = pushed(program("", "precision = mixed, up = f16, up2 = i8").replace("as down", "as up2"))
+    assert {n.rpartition(".")[2]: c for n, c in clauses(m).items() if ".up" in n} == {"up": "dtype = f16", "up2": "dtype = i8"}
 
 
 def test_equal_operators_and_clauses_are_one_operator() -> None:
