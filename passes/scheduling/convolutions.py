@@ -24,7 +24,7 @@ CHUNK, LINE = 16, 32
 """Bytes that are copied at once, and those of the terms of one instruction."""
 WIDE = 64
 """Pixels of the result that a tile is wide, at most."""
-SHARED = 100 << 10
+SHARED = 113 << 10
 """Bytes of shared memory of a block: two of them fit a multiprocessor."""
 TERMS = 96
 """Terms of a pixel that are gathered, at most."""
@@ -38,13 +38,16 @@ WARPS = 8
 """Warps of a block."""
 TALL = (16, 8, 4)
 """Rows of a tile, the best first."""
-THREADS, CROWDED = 768, 512
-"""Threads that a multiprocessor should hold, so that each has 80 registers; where a lane has 64 sums, so that each has 128."""
-STAGES = 1
-"""Tiles in shared memory."""
-GROUPED = (32, 64)
-"""Results a pixel for which four warps multiply together …"""
-GROUPS, GROUPED_TALL, GROUPED_THREADS = 2, (16, 8), 768
+THREADS = 512
+"""Threads that a multiprocessor should hold, so that each has 128 registers."""
+AHEAD = False
+PANES, APART = (1, 2, 4, 8), 32
+"""Into how many panes columns may be cut, and how many each should have."""
+STAGES, GROUPED_STAGES = 2, 1
+"""Tiles in shared memory where several rows share an instruction, and where four warps multiply together."""
+GROUPED = (64, 32)
+"""Columns that four warps multiply together …"""
+GROUPS, GROUPED_TALL, GROUPED_THREADS = 2, (16, 8, 4), 768
 """… such groups of a block; rows of a tile, the best first; threads that a multiprocessor should hold."""
 PROCESSORS, ROOM = 132, 227 << 10
 """What is taken for a device that is not known: multiprocessors, and the shared memory that one has."""
@@ -80,6 +83,7 @@ class Convolution:
     """The range of the channels."""
     channels: int
     columns: int
+    """Those of a pane."""
     rows: int
     parts: int
     tiles: int
@@ -88,10 +92,14 @@ class Convolution:
     gathered: bool
     blocks: int
     """Blocks that stay, each of which takes one tile after the other."""
+    panes: int = 1
+    """Blocks that share a tile, each of which has some of the columns."""
     fit: int = 0
     """Blocks that a multiprocessor should hold; 0 leaves that to the compiler."""
     grouped: bool = False
     """Whether four warps multiply together, by wgmma."""
+    ahead: bool = False
+    """Whether the loads of all elements of the right factor are under way at once."""
     stages: int = 1
     """Tiles in shared memory: with two the next one is on its way while one is multiplied."""
 
@@ -186,13 +194,19 @@ def convolution_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tens
     down, across, *_ = found
     if down.taps * across.taps == 1 or not _answered(picture, read, down, across):
         return None
-    return next((c for c in _ways(p, held, found, n, sizes[-1], arch) if c.shared <= _room(arch)), None)
+    for panes in PANES:
+        if n % panes == 0 and (panes == 1 or n // panes >= APART):
+            ways = [replace(c, panes=panes, blocks=c.blocks // panes * panes) for c in _ways(p, held, found, n // panes, sizes[-1], arch)]
+            best = next((c for most in _room(arch) for c in ways if c.shared <= most), None)
+            if best is not None:
+                return best
+    return None
 
 
-def _room(arch: Arch | None) -> int:
-    """Bytes of shared memory that a block may take."""
+def _room(arch: Arch | None) -> tuple[int, ...]:
+    """Bytes of shared memory that a block should take, and those that it may."""
     facts = facts_of(arch) if arch is not None and arch.sm else None
-    return ANY if facts is None else min(SHARED, facts.shared_block)
+    return (ANY,) if facts is None else (min(SHARED, facts.shared_block), facts.shared_block)
 
 
 def _whole(t: Tensor, piece: Piece, n: int) -> bool:
@@ -293,22 +307,24 @@ def _ways(p: Product, held: tuple[DType, DType], found: tuple[Slide, Slide, int,
         if high < 1 or tall % (high * rows) or (gathered and tall < TALL[0]):
             continue
         warps, turns = (high, side, beside), tall // (high * rows)
-        c = Convolution(p, left, right, down, across, channel, channels, n, rows, parts, width // 8, warps, turns, gathered, 0, stages=STAGES)
+        c = Convolution(p, left, right, down, across, channel, channels, n, rows, parts, width // 8, warps, turns, gathered, 0, stages=STAGES if several else 1)
         if gathered and c.down.taps * c.each > TERMS:
             return
-        most = CROWDED if 4 * c.parts * c.tiles >= 64 else THREADS
-        each = max(1, min(most // c.threads, room // (c.shared + 1024)))
-        yield replace(c, blocks=each * processors, fit=each)
+        each = max(1, min(THREADS // c.threads, room // (c.shared + 1024)))
+        yield replace(c, blocks=each * processors, fit=each, ahead=AHEAD)
 
 
 def _grouped(p: Product, held: tuple[DType, DType], found: tuple[Slide, Slide, int, int], n: int, wide: int | None, arch: Arch | None) -> Iterator[Convolution]:
     """Those that four warps multiply together."""
     (left, right), (down, across, channel, channels) = held, found
-    if arch is None or (arch.sm, arch.suffix) != (90, "a") or n not in GROUPED or channels * left.bytes % LINE or across.step > 1 or (wide or WIDE) < WIDE:
+    if arch is None or (arch.sm, arch.suffix) != (90, "a") or n % GROUPED[-1] or channels * left.bytes % LINE or across.step > 1 or (wide or WIDE) < WIDE:
         return
     facts = facts_of(arch)
+    width = next(c for c in GROUPED if n % c == 0)
+    beside = n // width
     for tall in GROUPED_TALL:
-        high = min(GROUPS, tall)
-        c = Convolution(p, left, right, down, across, channel, channels, n, 1, 1, n // 8, (high, 4, 1), tall // high, False, 0, 0, True, STAGES)
+        high = max(1, min(GROUPS // beside, tall))
+        warps, turns = (high, 4, beside), tall // high
+        c = Convolution(p, left, right, down, across, channel, channels, n, 1, 1, width // 8, warps, turns, False, 0, 0, True, GROUPED_STAGES)
         each = max(1, min(GROUPED_THREADS // c.threads, (ROOM if facts is None else facts.shared_processor) // (c.shared + 1024)))
-        yield replace(c, blocks=each * (PROCESSORS if facts is None else facts.processors), fit=each)
+        yield replace(c, blocks=each * (PROCESSORS if facts is None else facts.processors), fit=each, ahead=AHEAD)

@@ -70,6 +70,8 @@ class _Convolution(Tiled):
                                   0 if way.gathered else way.pixel, way.rows, way.columns, way.down.taps, **more)
         assert (self.window.steps, self.window.each if way.gathered else 0) == (way.steps, way.each if way.gathered else 0)
         self.height, self.pitch, self.size = rows, pitch // way.left.bytes, way.bytes // way.left.bytes
+        self.group = _largest(self.window.own, CHUNK // self.jobs[0][0].dtype.bytes)
+        """Columns side by side that a lane has: those of a lane are moved by 16 bytes, and those of four lanes lie side by side."""
         self.part = self.window.shared // way.right.bytes
         """Elements of the right factor that one warp of those beside each other needs."""
 
@@ -79,7 +81,7 @@ class _Convolution(Tiled):
         high, wide = way.tile
         self.outer = self._axes(way.product.rows[:-2])
         self.tiles = [self._count(self.tall.n, high), self._count(self.wide.n, wide)]
-        total = e.op("*", self.outer.total, e.op("*", *self.tiles))
+        total = e.op("*", e.op("*", self.outer.total, e.op("*", *self.tiles)), i64(way.panes))
         blocks = e.op("min", total, i64(way.blocks))
         with e.loop("block", i64(0), blocks, kind="block") as p:
             self.fixed = {}
@@ -90,6 +92,8 @@ class _Convolution(Tiled):
 
     def _block(self, p: Atom, total: Atom) -> None:
         e, way = self.e, self.way
+        # Blocks of neighbouring numbers have the same tile, and a block always has the same columns.
+        self.pane = e.op("*", e.op("rest", p, i64(way.panes)), i64(way.columns)) if way.panes > 1 else i64(0)
         self.weights, self.tile = e.memory("weights"), e.memory("tile")
         e.raw(form.Alloc(self.weights, way.right, i64(self.part * way.warps[2]), True))
         e.raw(form.Alloc(self.tile, way.left, i64(way.stages * self.size), True))
@@ -123,6 +127,7 @@ class _Convolution(Tiled):
     def _tile(self, number: Atom) -> tuple[Atom, Atom]:
         """Where a tile begins; the axes before are fixed."""
         e, way = self.e, self.way
+        number = e.op("quot", number, i64(way.panes)) if way.panes > 1 else number
         above, x = e.op("quot", number, self.tiles[1]), e.op("rest", number, self.tiles[1])
         y, picture = e.op("rest", above, self.tiles[0]), e.op("quot", above, self.tiles[0])
         self.fixed = dict(zip(way.product.rows[:-2], unravel(self.lo, self.outer.ranges, picture), strict=True))
@@ -169,7 +174,7 @@ class _Convolution(Tiled):
         lo, e, way = self.lo, self.e, self.way
         along = self.along_terms(self.product.right)
         taps, terms = way.down.taps * way.across.taps, way.down.taps * way.across.taps * way.channels
-        with self.team.loop("w", i64(0), i64(terms * way.columns // count), nonempty=True) as w:
+        with self.team.loop("w", i64(0), i64(terms * way.columns // count), nonempty=True, unroll=way.ahead) as w:
             fast, slow = (way.channels, way.columns) if along else (way.columns, way.channels)
             unit, rest = e.op("rest", w, i64(fast // count)), e.op("quot", w, i64(fast // count))
             first = e.op("*", unit, i64(count))
@@ -203,7 +208,8 @@ class _Convolution(Tiled):
         return Env(names | at)
 
     def _column(self, column: Atom) -> Atom:
-        return self.e.op("+", self.across.ranges[-1][1], column)
+        """The place on the axis of a column of the pane."""
+        return self.e.op("+", self.e.op("+", self.across.ranges[-1][1], self.pane), column)
 
     def _place(self, y: Atom, x: Atom, channel: Atom, column: Atom, row: int) -> Atom:
         """Where an element of the right factor lies in shared memory, for one of the rows that are computed at once."""
@@ -220,12 +226,18 @@ class _Convolution(Tiled):
         quarter, small = e.op("quot", inner, i64(4)), e.op("quot", e.op("rest", inner, i64(4)), i64(way.right.bytes))
         number = e.op("+", column, i64(row // side * w.own + row % side * way.columns))
         beside, at = (e.op("quot", number, i64(4 * w.own)), e.op("rest", number, i64(4 * w.own))) if way.warps[2] > 1 else (i64(0), number)
-        lane, slot = e.op("quot", at, i64(w.own)), e.op("rest", at, i64(w.own))
+        if way.rows > 1:
+            lane, slot = e.op("quot", at, i64(w.own)), e.op("rest", at, i64(w.own))
+        else:
+            block, inner = e.op("quot", at, i64(4 * self.group)), e.op("rest", at, i64(4 * self.group))
+            lane = e.op("quot", inner, i64(self.group))
+            slot = e.op("+", e.op("*", block, i64(self.group)), e.op("rest", inner, i64(self.group)))
         tile, line = e.op("quot", slot, i64(2)), e.op("+", e.op("*", lane, i64(2)), e.op("rest", slot, i64(2)))
         if way.grouped:
             # Halves of steps after each other, of each the columns of the instruction, of each 16 bytes.
             chunk = e.op("+", e.op("*", e.op("+", e.op("*", step, i64(2)), half), i64(8 * w.tiles)), e.op("+", e.op("*", tile, i64(8)), line))
-            return e.op("+", e.op("*", chunk, i64(16 // way.right.bytes)), e.op("+", e.op("*", quarter, i64(4 // way.right.bytes)), small))
+            place = e.op("+", e.op("*", chunk, i64(16 // way.right.bytes)), e.op("+", e.op("*", quarter, i64(4 // way.right.bytes)), small))
+            return e.op("+", e.op("*", beside, i64(self.part)), place)
         words = e.op("+", e.op("*", e.op("+", e.op("*", step, i64(w.tiles)), tile), i64(64)),
                      e.op("+", e.op("*", e.op("+", e.op("*", line, i64(4)), quarter), i64(2)), half))
         place = e.op("+", e.op("*", words, i64(4 // way.right.bytes)), small)
@@ -324,8 +336,12 @@ class _Convolution(Tiled):
         e, way, w = self.e, self.way, self.window
         lane, warp = e.op("rest", t, i64(32)), e.op("quot", t, i64(32))
         self.line, self.quarter = e.op("quot", lane, i64(4)), e.op("rest", lane, i64(4))
-        beside, above = e.op("rest", warp, i64(way.warps[2])), e.op("quot", warp, i64(way.warps[2]))
-        x, y = e.op("rest", above, i64(way.warps[1])), e.op("quot", above, i64(way.warps[1]))
+        if way.grouped:
+            x, above = e.op("rest", warp, i64(way.warps[1])), e.op("quot", warp, i64(way.warps[1]))
+            beside, y = e.op("rest", above, i64(way.warps[2])), e.op("quot", above, i64(way.warps[2]))
+        else:
+            beside, above = e.op("rest", warp, i64(way.warps[2])), e.op("quot", warp, i64(way.warps[2]))
+            x, y = e.op("rest", above, i64(way.warps[1])), e.op("quot", above, i64(way.warps[1]))
         columns = e.op("*", x, i64(16 * way.parts))
         sums = e.memory("sums")
         e.raw(form.Alloc(sums, w.sum, i64(w.sums)))
@@ -352,8 +368,9 @@ class _Convolution(Tiled):
     def _by_columns(self, sums: str, where: tuple[Atom, Atom], before: Atom) -> None:
         """A lane has neighbouring columns of each of its pixels."""
         e, way, w, t = self.e, self.way, self.window, self.jobs[0][0]
-        mine = e.op("+", before, e.op("*", self.quarter, i64(w.own)))
         some = _largest(w.own, CHUNK // t.dtype.bytes)
+        first = e.op("+", before, e.op("*", self.quarter, i64(self.group)))
+        mine = [e.op("+", first, i64(k // self.group * 4 * self.group + k % self.group)) for k in range(w.own)]
         whole = way.columns % (4 * w.own) == 0
         wide = aligned(self.lo, t.name, some * t.dtype.bytes) if way.columns % some == 0 and some > 1 else FALSE
         for part in range(way.parts):
@@ -361,11 +378,11 @@ class _Convolution(Tiled):
                 column = e.op("+", where[1], self._pixel(part, half))
                 made = self._made(w.own)
                 for k in range(w.own):
-                    c, number = e.op("+", mine, i64(k)), (part * w.tiles + k // 2) * 4 + 2 * half + k % 2
+                    c, number = mine[k], (part * w.tiles + k // 2) * 4 + 2 * half + k % 2
                     self._element(sums, made, k, number, where[0], column, c if whole else e.op("min", c, i64(way.columns - 1)))
                 with e.when(e.op("and", e.op("<", where[0], self.tall.n), e.op("<", column, self.wide.n))):
                     for k in range(0, w.own, some):
-                        c = e.op("+", mine, i64(k))
+                        c = mine[k]
                         self._store(made, k, some, wide, lambda n, c=c, column=column: (where[0], column, e.op("+", c, i64(n))),  # type: ignore[misc]
                                     lambda n, c=c: TRUE if whole else e.op("<", e.op("+", c, i64(n)), i64(way.columns)))  # type: ignore[misc]
 

@@ -125,6 +125,18 @@ def test_four_warps_together(c: int, o: int, dtype: str, border: str) -> None:
 
 
 @NEEDS_COMPILER
+@pytest.mark.parametrize(("c", "o", "arch", "panes"), [(32, 64, "sm_80", 2), (32, 64, "sm_90a", 2), (32, 128, "sm_90a", 1)])
+def test_columns_in_panes(monkeypatch: pytest.MonkeyPatch, c: int, o: int, arch: str, panes: int) -> None:
+    """Where the right factor does not fit, blocks have some of the columns each; where there are many, warps do."""
+    from pipelink_ir.passes.scheduling import convolutions
+    monkeypatch.setattr(convolutions, "PANES", (panes,))
+    text = convolution(c, o, "f16")
+    assert kinds(text, arch) == ["convolution"]
+    x, w = drawn((1, 6, 66, c), "f16"), drawn((3, 3, c, o), "f16")
+    check(text, x, w, wanted(x, w), arch=arch)
+
+
+@NEEDS_COMPILER
 @pytest.mark.parametrize(("c", "o"), [(32, 1), (3, 8)])
 def test_what_is_infinite_stays_in_its_windows(c: int, o: int) -> None:
     """No product with a zero that only fills an instruction becomes a NaN of somebody else."""
