@@ -44,6 +44,8 @@ GROUP = 16
 MAP_WORDS = 32
 """i64 that a block needs for what it tells the copy engine."""
 TEAM, TEAMS = 128, 2
+BYTES = 8
+"""Pairs of bytes that a thread makes and stores together."""
 
 
 def stream_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Streamed, chosen: Mapping[str, int] | None = None) -> tuple[Lowering, int]:
@@ -231,7 +233,7 @@ class _Stream(Streams):
         """Makes elements of the sums, two at a time. A tile that lies inside is stored by wide accesses and asks nothing. In others the last elements are made
         again behind the edges and not stored, so that nothing waits for a condition but the stores."""
         e, ring, (t, _) = self.e, self.ring, self.jobs[0]
-        each = {1: 8, 2: 4}.get(t.dtype.bytes, 1)
+        each = {1: BYTES, 2: 4}.get(t.dtype.bytes, 1)
         pairs, wide = self._together(2), self._together(2 * each)
         group, rows = i64(8 * each), e.op("<=", e.op("+", row, i64(ring.rows)), self.down.total)
         fast, total = e.op("and", wide, rows), self.across.total
