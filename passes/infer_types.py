@@ -122,7 +122,8 @@ class _Inference:
         self._check_graphs()
         if not self.module.pipelines:
             self.report.stop_if_failed()
-            return self.module
+            items = tuple(_in_order(i) if isinstance(i, Operator) else i for i in self.module.items)
+            return self.module if all(a is b for a, b in zip(items, self.module.items, strict=True)) else replace(self.module, items=items)
         pipelines = {p.name: self._pipeline(p) for p in self.module.pipelines}
         self.report.stop_if_failed()
         same = all(pipelines[p.name] is p for p in self.module.pipelines) and list(self.used) == list(self.operators)
@@ -444,3 +445,11 @@ class _Inference:
             return None
         fresh = tuple(c for c in dict.fromkeys(frame.conditions) if c not in op.where)
         return replace(op, params=params, graph=Graph(nodes, span=op.graph.span), where=(*op.where, *fresh))
+
+
+def _in_order(op: Operator) -> Operator:
+    """An operator whose graph has its nodes in dependency order."""
+    if op.graph is None:
+        return op
+    nodes = tuple(op.graph.nodes[k] for k in order(op.graph.nodes)[0])
+    return op if nodes == op.graph.nodes else replace(op, graph=replace(op.graph, nodes=nodes))

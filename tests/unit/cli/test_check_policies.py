@@ -144,3 +144,13 @@ def test_several_pipelines_of_which_one_is_calibrated(tmp_path: Path, capsys: py
     assert main(["calibrate", path, "--random", "2", "--size", "B=4", "--pipeline", "net"]) == 0
     capsys.readouterr()
     assert checked(capsys, path) == (0, [])
+
+
+def test_graphs_of_operators_may_be_written_in_any_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, "ops.plir", """op @add(%a: tensor<...xf32>, %b: tensor<...xf32>) -> (%y: tensor<...xf32>) { compute { %y[...] = %a[...] + %b[...] } }
+op @twice(%x: tensor<...xf32>) -> (%y: tensor<...xf32>) {
+  graph { %y = @add(%p, %p)
+          %p = @add(%x, %x) }
+}
+""")
+    assert checked(capsys, path) == (0, [])
