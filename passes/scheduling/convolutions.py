@@ -325,6 +325,6 @@ def _grouped(p: Product, held: tuple[DType, DType], found: tuple[Slide, Slide, i
     for tall in GROUPED_TALL:
         high = max(1, min(GROUPS // beside, tall))
         warps, turns = (high, 4, beside), tall // high
-        c = Convolution(p, left, right, down, across, channel, channels, n, 1, 1, width // 8, warps, turns, False, 0, 0, True, GROUPED_STAGES)
+        c = Convolution(p, left, right, down, across, channel, channels, n, 1, 1, width // 8, warps, turns, False, 0, grouped=True, stages=GROUPED_STAGES)
         each = max(1, min(GROUPED_THREADS // c.threads, (ROOM if facts is None else facts.shared_processor) // (c.shared + 1024)))
         yield replace(c, blocks=each * (PROCESSORS if facts is None else facts.processors), fit=each, ahead=AHEAD)
