@@ -1,7 +1,8 @@
 """What one operator moves and computes on a device, in which kernels: for all sizes, found once for each operator.
 
 Work is counted in additions of f32, as `fusion/cost.py` counts it, and conversions beside it, of which codes have many: a code has to become a number before it
-is computed with, and a number a code. What tensor cores multiply and add is counted apart, by the dtype of its factors; the scheduler says what they do.
+is computed with, and a number a code. What tensor cores multiply and add is counted apart, by the dtype of its factors; the scheduler says what they do, and in
+which kind of kernel. What is particular to a kind (lines, taps, steps that wait for each other) was measured on an H200: `docs/decisions/prices.md`.
 """
 from __future__ import annotations
 
@@ -326,7 +327,7 @@ def _by_lines(op: TypedOperator, plan: Plan, p: Product, factor: Expr, dtype: DT
 def _one(op: TypedOperator, plan: Plan, names: tuple[str, ...], k: KernelPlan | None = None) -> Kernel:
     """What a kernel does that stores some tensors: these, and what is evaluated for them."""
     out = Kernel()
-    walker = _Walker(op, plan, out, k)
+    walker = _Walker(op, out, k)
     pieces = [p for _, p in k.jobs] if k is not None and k.jobs else None
     todo, seen = list(names), set(names)
     for name in names:
@@ -351,8 +352,8 @@ def _one(op: TypedOperator, plan: Plan, names: tuple[str, ...], k: KernelPlan | 
 class _Walker:
     """Adds the work of definitions to a kernel; `k` says of which kind it is."""
 
-    def __init__(self, op: TypedOperator, plan: Plan, out: Kernel, k: KernelPlan | None) -> None:
-        self.op, self.plan, self.out = op, plan, out
+    def __init__(self, op: TypedOperator, out: Kernel, k: KernelPlan | None) -> None:
+        self.op, self.out = op, out
         self.factors = _factors(op, k) if k is not None and k.kind in ON_CORES else None
         self.tiled = (getattr(k.way, "rows", None) or FEW) if k is not None and k.kind == "few" else TILED
         self.taken = _taken(op, k.way) if k is not None and isinstance(k.way, Few) else None
