@@ -18,8 +18,8 @@ COMPUTED = 0.45
 """Of its rate for f32, where an addition counts one (`fusion/cost.py`)."""
 MULTIPLIED = 0.7
 """Of the rate of its tensor cores, by kernels that are made of the instruction of the architecture."""
-MULTIPLIED_CODES = {"mma": 0.6, "": 0.45}
-"""The same for bytes, by kernels with tiles and by others (strips), which are over sooner and wait for memory."""
+MULTIPLIED_CODES = {"mma": 0.6, "convolution": 0.7, "": 0.45}
+"""The same for bytes, by kernels with tiles, for convolutions, and by others (strips), which are over sooner and wait for memory."""
 STREAMED = {"i8": 0.88, "u8": 0.88, "f8e4m3": 0.78, "f8e5m2": 0.78}
 STREAMED_WIDE = 0.77
 """The same where factors stream (wgmma), of bytes and of halves: of all tiles, those at the rims whole."""
