@@ -121,7 +121,7 @@ def run_time() -> None:
 
 def gpu_tests() -> None:
     """The others, several at a time."""
-    workers = ["-n", "8"] if importlib.util.find_spec("xdist") else []
+    workers = ["-n", "8", "--dist", "worksteal"] if importlib.util.find_spec("xdist") else []
     _pytest(["tests/gpu", "--ignore=tests/gpu/test_run_time.py", "--maxfail=40", *workers], "gpu tests")
 
 
