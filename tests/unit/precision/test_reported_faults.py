@@ -94,6 +94,10 @@ def test_a_dead_channel_comes_back_as_zeros(target: str, tmp_path: Path) -> None
     y = lowered(tmp_path, target, "dtype = i8", 127 * identity(4), w, [-127, 127])
     np.testing.assert_array_equal(y[:, 0], np.zeros(4, F32))
     np.testing.assert_array_equal(np.round(y[:, 1] / (4 / 127)), np.array([32, -67, 95, -127]) * 127)
+    # A quotient by 0 is a NaN, which i8 forgives and f8 keeps.
+    y = lowered(tmp_path, target, "dtype = f8e4m3", identity(4), w, [-1, 1])
+    np.testing.assert_array_equal(y[:, 0], np.zeros(4, F32))
+    np.testing.assert_allclose(y[:, 1], w[1], rtol=2**-4)
 
 
 @pytest.mark.parametrize("target", TARGETS)
