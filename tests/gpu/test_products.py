@@ -55,13 +55,58 @@ def test_views_that_begin_anywhere(tmp_path: Path, left: int, right: int, terms:
     np.testing.assert_allclose(cp.asnumpy(cp.asarray(got)).astype(np.float64), want, rtol=1e-3, atol=1e-3 * np.abs(want).max())
 
 
-@pytest.mark.parametrize("columns", [1544, 1543, 1534])
+@pytest.mark.parametrize("columns", [1600, 1544, 1543, 1534])
 def test_bytes_that_are_traded(tmp_path: Path, columns: int) -> None:
     rng = np.random.default_rng(columns)
     x, w = array(rng, "f16", 1100, 320), array(rng, "f16", columns, 320)
     got = np.asarray(product(tmp_path, "f16", "f16", "i8", True, value="sat_i8(round(2 * %s[i, j]))")(x=x, w=w).y)
     want = np.clip(2 * (x.astype(np.float64) @ w.astype(np.float64).T), -128, 127)
     assert np.abs(got.astype(np.float64) - want).max() <= 0.5 + 1e-3
+
+
+@pytest.mark.parametrize("columns", [1600, 1544, 1543])
+@pytest.mark.parametrize("out", ["i8", "f16"])
+def test_sums_of_bytes_that_become_numbers(tmp_path: Path, columns: int, out: str) -> None:
+    """Integers of all sizes up to 2 to the 26, where f32 rounds."""
+    rng = np.random.default_rng(columns)
+    x, w = (rng.choice(np.array([-128, 127, 1, 0], np.int8), shape) for shape in ((1100, 4096), (columns, 4096)))
+    value = "sat_i8(round(f32(%s[i, j]) * 0.000002))" if out == "i8" else "f32(%s[i, j]) * 0.0009765625"
+    got = np.asarray(product(tmp_path, "i8", "i8", out, True, value=value)(x=x, w=w).y).astype(np.float64)
+    want = x.astype(np.float64) @ w.astype(np.float64).T * (0.000002 if out == "i8" else 2.0 ** -10)
+    off = np.abs(got - np.clip(want, -128, 127)) if out == "i8" else np.abs(got - want)
+    assert (off <= (0.5 + 1e-4 if out == "i8" else 1e-3 * np.abs(want) + 1e-3)).all()
+
+
+@pytest.mark.parametrize("by_terms", [False, True])
+@pytest.mark.parametrize(("left", "right"), [("f8e4m3", "f8e4m3"), ("f8e5m2", "f8e4m3"), ("f8e5m2", "f8e5m2")])
+@pytest.mark.parametrize("sizes", [(1100, 1040, 1544), (1101, 1033, 1543), (1024, 1024, 3072)])
+def test_f8_with_the_sums_of_tensor_cores(tmp_path: Path, left: str, right: str, by_terms: bool, sizes: tuple[int, int, int]) -> None:
+    """128 products are added up with 13 bits below the largest: they are off by less than 128 units of that, and so is each part."""
+    m, k, n = sizes
+    rng = np.random.default_rng(m)
+    x, w = array(rng, left, m, k), array(rng, right, k, n)
+    got = np.asarray(product(tmp_path, left, right, "f32", by_terms, "compile { accuracy = f8 }")(x=x, w=np.ascontiguousarray(w.T) if by_terms else w).y)
+    a, b = x.astype(np.float64), w.astype(np.float64)
+    off = np.abs(got.astype(np.float64) - a @ b)
+    assert (off <= 2.0 ** -13 * (np.abs(a) @ np.abs(b))).all()
+    assert np.sqrt(np.mean(off ** 2)) <= 1e-3 * np.sqrt(np.mean((a @ b) ** 2))
+
+
+@pytest.mark.parametrize(("rows", "terms", "columns"), [(5, 4096, 1544), (16, 520, 72)])
+@pytest.mark.parametrize("by_terms", [False, True])
+@pytest.mark.parametrize("kind", ["f16", "bf16", "i8"])
+def test_few_rows(tmp_path: Path, rows: int, terms: int, columns: int, by_terms: bool, kind: str) -> None:
+    """Weights that are read once: halves by terms and by columns, codes by terms."""
+    rng = np.random.default_rng(rows)
+    x, w = array(rng, "bf16" if kind == "bf16" else "f16", rows, terms), array(rng, kind, terms, columns)
+    right, at = (f"{columns}x{terms}", "j, k") if by_terms else (f"{terms}x{columns}", "k, j")
+    factor = f"f16(%w[{at}])" if kind == "i8" else f"%w[{at}]"
+    signature = f"(%x: tensor<{rows}x{terms}x{'bf16' if kind == 'bf16' else 'f16'}>, %w: tensor<{right}x{kind}>) -> (%y: tensor<{rows}x{columns}xf32>)"
+    path = tmp_path / "few.plir"
+    path.write_text(f"op @mm{signature} {{ compute {{ %y[i, j] = sum[k < {terms}](%x[i, k] * {factor}) }} }}\npipeline @main{signature} {{ %y = @mm(%x, %w) }}\n")
+    got = np.asarray(pl.compile(str(path), target="cuda")(x=x, w=np.ascontiguousarray(w.T) if by_terms else w).y)
+    want = x.astype(np.float64) @ w.astype(np.float64)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
 
 
 @pytest.mark.parametrize("by_terms", [False, True])
