@@ -49,6 +49,8 @@ TILED = 64
 """A kernel with tiles makes an element of a factor once for so many of the other one."""
 TAKEN = {1: 8.0, 2: 15.0}
 """What an element of the factor costs that a kernel for few rows reads once, as it is, by its bytes …"""
+TAKEN_ACROSS = 30.0
+"""… where columns lie side by side, not terms …"""
 CONVERTED = {4: 13.0, 8: 10.0}
 """… as codes of which it makes numbers, by their bits …"""
 ROW = 0.2
@@ -303,6 +305,8 @@ def _factors(op: TypedOperator, k: KernelPlan) -> str:
 def _taken(op: TypedOperator, way: Few) -> float:
     """What a kernel for few rows makes of each element of the factor that it reads once."""
     stored = op.tensors[way.stream].dtype
+    if way.across:
+        return TAKEN_ACROSS
     return TAKEN[stored.bytes] if stored is way.right else CONVERTED[4 if way.shared > 1 else 8]
 
 

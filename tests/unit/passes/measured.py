@@ -143,7 +143,7 @@ H200: Mapping[str, Measured] = {
     **{f"1x1 {c} {d}": Measured(lambda c=c, d=d: conv_1x1(c, d, d), ms)  # type: ignore[misc]
        for c, row in ((32, {"i8": .058, "f16": .084}), (64, {"i8": .098, "f16": .146}), (128, {"i8": .204, "f16": .326})) for d, ms in row.items()},
     **{f"product {m}x{k}x{n}{'' if turned else ' by columns'}": Measured(lambda m=m, k=k, n=n, turned=turned: product(m, k, n, turned), ms)  # type: ignore[misc]
-       for m, k, n, turned, ms in ((64, 4096, 11008, False, .074), (64, 4096, 11008, True, .0808),
+       for m, k, n, turned, ms in ((1, 4096, 11008, False, .0596), (8, 4096, 11008, False, .0624), (16, 4096, 11008, False, .0645), (64, 4096, 11008, False, .074), (64, 4096, 11008, True, .0808),
                                    (256, 4096, 11008, True, .0426), (4096, 4096, 11008, True, .4785), (16384, 1024, 1024, True, .0701),
                                    (16384, 1024, 4096, True, .2056), (16384, 4096, 1024, False, .2383), (16384, 1024, 3072, False, .1554))},
     **{f"rows {m} {d}": Measured(lambda m=m, d=d: weights_alone(m, d), ms)  # type: ignore[misc]
