@@ -40,15 +40,14 @@ TALL = (16, 8, 4)
 """Rows of a tile, the best first."""
 THREADS = 512
 """Threads that a multiprocessor should hold, so that each has 128 registers."""
-AHEAD = False
 PANES, APART = (1, 2, 4, 8), 32
 """Into how many panes columns may be cut, and how many each should have."""
-STAGES, GROUPED_STAGES = 2, 1
-"""Tiles in shared memory where several rows share an instruction, and where four warps multiply together."""
+STAGES = 2
+"""Tiles in shared memory where several rows share an instruction."""
 GROUPED = (64, 32)
 """Columns that four warps multiply together …"""
-GROUPS, GROUPED_TALL, GROUPED_THREADS = 2, (16, 8, 4), 768
-"""… such groups of a block; rows of a tile, the best first; threads that a multiprocessor should hold."""
+GROUPS, GROUPED_TILES, GROUPED_THREADS = 2, ((8, 2), (4, 2), (16, 1), (8, 1), (4, 1)), 768
+"""… such groups of a block; rows of a tile and tiles in shared memory, the best first; threads that a multiprocessor should hold."""
 PROCESSORS, ROOM = 132, 227 << 10
 """What is taken for a device that is not known: multiprocessors, and the shared memory that one has."""
 
@@ -98,8 +97,6 @@ class Convolution:
     """Blocks that a multiprocessor should hold; 0 leaves that to the compiler."""
     grouped: bool = False
     """Whether four warps multiply together, by wgmma."""
-    ahead: bool = False
-    """Whether the loads of all elements of the right factor are under way at once."""
     stages: int = 1
     """Tiles in shared memory: with two the next one is on its way while one is multiplied."""
 
@@ -311,7 +308,7 @@ def _ways(p: Product, held: tuple[DType, DType], found: tuple[Slide, Slide, int,
         if gathered and c.down.taps * c.each > TERMS:
             return
         each = max(1, min(THREADS // c.threads, room // (c.shared + 1024)))
-        yield replace(c, blocks=each * processors, fit=each, ahead=AHEAD)
+        yield replace(c, blocks=each * processors, fit=each)
 
 
 def _grouped(p: Product, held: tuple[DType, DType], found: tuple[Slide, Slide, int, int], n: int, wide: int | None, arch: Arch | None) -> Iterator[Convolution]:
@@ -322,9 +319,11 @@ def _grouped(p: Product, held: tuple[DType, DType], found: tuple[Slide, Slide, i
     facts = facts_of(arch)
     width = next(c for c in GROUPED if n % c == 0)
     beside = n // width
-    for tall in GROUPED_TALL:
+    for tall, stages in GROUPED_TILES:
         high = max(1, min(GROUPS // beside, tall))
         warps, turns = (high, 4, beside), tall // high
-        c = Convolution(p, left, right, down, across, channel, channels, n, 1, 1, width // 8, warps, turns, False, 0, grouped=True, stages=GROUPED_STAGES)
+        c = Convolution(p, left, right, down, across, channel, channels, n, 1, 1, width // 8, warps, turns, False, 0, grouped=True, stages=stages)
+        if stages > 1 and c.shared > SHARED:
+            continue
         each = max(1, min(GROUPED_THREADS // c.threads, (ROOM if facts is None else facts.shared_processor) // (c.shared + 1024)))
-        yield replace(c, blocks=each * (PROCESSORS if facts is None else facts.processors), fit=each, ahead=AHEAD)
+        yield replace(c, blocks=each * (PROCESSORS if facts is None else facts.processors), fit=each)

@@ -174,7 +174,7 @@ class _Convolution(Tiled):
         lo, e, way = self.lo, self.e, self.way
         along = self.along_terms(self.product.right)
         taps, terms = way.down.taps * way.across.taps, way.down.taps * way.across.taps * way.channels
-        with self.team.loop("w", i64(0), i64(terms * way.columns // count), nonempty=True, unroll=way.ahead) as w:
+        with self.team.loop("w", i64(0), i64(terms * way.columns // count), nonempty=True) as w:
             fast, slow = (way.channels, way.columns) if along else (way.columns, way.channels)
             unit, rest = e.op("rest", w, i64(fast // count)), e.op("quot", w, i64(fast // count))
             first = e.op("*", unit, i64(count))

@@ -174,7 +174,7 @@ def test_blocks_that_take_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_what_is_none() -> None:
-    assert kinds(convolution(32, 512, "f16"), "sm_90") != ["convolution"]  # more than a block has room for
+    assert kinds(convolution(512, 64, "f16"), "sm_90") != ["convolution"]  # more than a block has room for
     assert kinds(convolution(16, 8, "i8"), "sm_90") == ["strips"]  # 144 terms are too many to be gathered
     assert kinds(convolution(32, 8, "i8", taps=1), "sm_90") == ["strips"]  # one pixel is no window
 
