@@ -76,6 +76,10 @@ BYTES = {"denoiser": "one.depth one.point two.depth two.point three.depth three.
 """What is computed in bytes where it is asked for whether it pays or not."""
 
 
+KEPT = {("denoiser", "sm_90"): 8, ("inspection", "sm_90"): 6, ("denoiser", "sm_87"): 8, ("inspection", "sm_87"): 6}
+"""Nodes that are lowered because it pays: on an H200 .83 and .59 ms for the denoiser, .41 and .30 for the inspection net."""
+
+
 def _pictures(count: int = 4, size: int = 48) -> tuple[nets.Array, nets.Array]:
     """Pictures without and with noise."""
     rng = np.random.default_rng(data.SEEDS["test"])
@@ -123,7 +127,12 @@ def test_budgets_hold(program: str, arch: str) -> None:
     found = re.search(rf"downgrade {arch} *\{{[^}}]*budget = ([0-9.e-]+)", text)
     assert found is not None
     inputs, expected = _inputs(program)
-    (result,) = _plan(program, arch)(**inputs).values()
+    plan = _plan(program, arch)
+    (result,) = plan(**inputs).values()
+    said = [e.reason for e in plan.ledger if e.kind == "lowered" and "as its policy asks" in e.reason]
+    assert len(said) >= KEPT.get((program, arch), 1)
+    # Where what pays has changed, the file of calibration has to be made anew: errors are those of other plans then, and count for nothing.
+    assert all("measured to be off by" in reason for reason in said)
     noise = inputs["noisy"].astype(np.float64) if program == "denoiser" else 0
     assert nets.relative(noise - result.astype(np.float64), noise - expected) < float(found[1])
 
