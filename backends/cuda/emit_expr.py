@@ -62,8 +62,6 @@ class Expressions:
     bounds: Bounds = field(default_factory=Bounds)
     wraps: bool = False
     """Whether what is being written only becomes data: then an index may leave 64 bits."""
-    quick: bool = False
-    """Whether integers become floats by quick instructions alone: where others wait for the slow ones, too."""
 
     def bind(self, name: str, value: Expr) -> None:
         """Remembers between what a value lies."""
@@ -293,8 +291,6 @@ class Expressions:
             return self._to_int(x, text)
         if to is F32 and source is I32 and max(map(abs, self.range_of(x.arg))) < _SMALL_INT:
             return f"pl::small_float({text})", ATOM
-        if to is F32 and source is I32 and self.quick:
-            return f"pl::whole_float({text})", ATOM
         if to in (F32, F64):
             return (text, self._expr(x.arg)[1]) if source is to else (f"{held}({text})", ATOM)
         return f"{held}({to.name}({text}))", ATOM

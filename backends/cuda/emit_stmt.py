@@ -39,7 +39,7 @@ from pipelink_ir.backends.loops.form import (
 )
 from pipelink_ir.backends.loops.tidy import blocks
 from pipelink_ir.ir.diagnostics import internal_error
-from pipelink_ir.ir.dtypes import I32, I64, DType
+from pipelink_ir.ir.dtypes import I64, DType
 
 KEPT = 32
 """Values of a thread that are surely registers."""
@@ -48,9 +48,6 @@ LOCAL_BYTES = 16 << 10
 
 WIDTH = 120
 """Columns at which a long line is broken."""
-
-QUICK = True
-"""Whether sums of integers become floats by quick instructions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,8 +267,6 @@ class Writer:
     def _streamed(self, loop: For, s: Streamed) -> None:
         """A loop over tiles that teams of a block take in turns (or share, if it is attention), while further threads feed them."""
         ring = s.ring if isinstance(s, Contract) else s.flow
-        # What is made of sums of bytes is as long as the sums, and asks the slow instructions for exponentials and codes.
-        self.e.quick = QUICK and isinstance(s, Contract) and s.ring.sum is I32
         self.stream, shared = self.scope.new("stream"), self.scope.new("ring")
         self.shared.append(Space("ring", 1, Const(ring.shared, I64)))
         self.head.append(f"  u8* const {shared} = common.take<u8>({ring.shared});")

@@ -258,15 +258,6 @@ template <int ZERO> PL_DEVICE int code_u16(float x) { return to_u16(integer<ZERO
 template <int ZERO> PL_DEVICE int code_i16(float x) { return to_i16(integer<ZERO>(x)); }
 #endif
 
-// Any integer as a float, by five quick instructions instead of a slow one: both halves of it are such digits, and are added with one rounding.
-PL_DEVICE float whole_float(int i) {
-#if PIPELINK_PTX
-  const float high = __int_as_float(0x4b400000 + (i >> 12)) - 12582912.0f, low = __int_as_float(0x4b000000 | (i & 4095)) - 8388608.0f;
-  return __fmaf_rn(high, 4096.0f, low);
-#else
-  return float(i);
-#endif
-}
 // An integer of less than 2 to the 22, in size, as a float: the last digits of a float that has it there, which takes two quick instructions instead of a slow one.
 PL_DEVICE float small_float(int i) {
 #if PIPELINK_PTX
