@@ -15,8 +15,12 @@ from pipelink_ir.backends.cuda.emulate import kernels
 from pipelink_ir.backends.cuda.geometry import geometry
 from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.grammar.printer import print_operator
+from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import ProgramError
 from pipelink_ir.passes.infer.operator import typed_operator
+from pipelink_ir.passes.precision import floats
+from pipelink_ir.passes.precision.codes import Codes
+from pipelink_ir.passes.precision.quantised import quantised
 from pipelink_ir.passes.scheduling import streams
 from pipelink_ir.passes.scheduling.kernels import kernels_of
 from pipelink_ir.passes.scheduling.streams import Streamed
@@ -143,3 +147,19 @@ def test_copies_that_are_not_needed_are_not_launched(k: int, copied: int) -> Non
     turns = {c.kernel.name.rpartition("mm.y")[2]: geometry(c, {"M": 4096, "N": 4096, "K": k}).turns for c in code.kernels}
     assert {name: bool(n) for name, n in turns.items() if ".copied" in name} == {".copied.left": bool(copied), ".copied.right": bool(copied)}
     assert turns[""] == 32 * 22
+
+
+@pytest.mark.parametrize(("codes", "said"), [({"x": "f8e4m3", "w": "f8e4m3"}, True), ({"x": "f8e5m2", "w": "f8e4m3"}, True), ({"w": "f8e4m3"}, False), ({"x": "i8", "w": "i8"}, False)])
+def test_policies_say_it_of_the_sums_that_they_make(codes: dict[str, str], said: bool) -> None:
+    op = read(text_of("MxKxf16", "KxNxf16", "MxNxf16", "%y[i, j] = sum[k < K](%x[i, k] * %w[k, j]) + 1")).operators[0]
+    made = quantised(op, {n: Codes(d, "tensor") for n, d in codes.items()}, "mm.coded")
+    assert not isinstance(made, str)
+    assert ("accuracy = f8" in print_operator(made)) == said == contracts.short_sums(made)
+
+
+@pytest.mark.parametrize(("more", "said"), [("", "f8"), ("compile { accuracy = exact } ", "exact")])
+def test_plain_f8_says_it_unless_the_operator_has_said_something(more: str, said: str) -> None:
+    op = read(text_of("MxKxf16", "KxNxf16", "MxNxf16", "%y[i, j] = sum[k < K](%x[i, k] * %w[k, j])").replace("compute", f"{more}compute", 1)).operators[0]
+    text = print_operator(floats.lowered(op, "f8e5m2", "mm.f8", ("x", "w")))
+    assert f"accuracy = {said}" in text
+    assert text.count("accuracy") == 1
