@@ -197,10 +197,10 @@ class Report:
         self.add(Diagnostic(code if code in CODES else code_of(code), severity, message, span, tuple(notes), help, about))
 
     def add(self, d: Diagnostic) -> None:
-        """Record a diagnostic as it is."""
+        """Record a diagnostic as it is. A warning does not stand for an error at the same place."""
         key = (d.code, id(d.span.source), d.span.start, d.span.end, d.span.known)
-        if key not in self._seen:
-            self._seen.add(key)
+        if not {(*key, "error"), (*key, d.severity)} & self._seen:
+            self._seen.add((*key, d.severity))
             self.diagnostics.append(d)
 
     @property

@@ -109,3 +109,12 @@ def test_what_is_never_inside_for_the_sizes_of_a_call_reads_back() -> None:
         np.testing.assert_array_equal(c(x=np.ones((1, 3), np.float32)).y, [[7, 7, 7]])
     with pytest.raises(pl.ProgramError, match="never inside"):
         pl.compile(text.replace("HxW", "1xW"), target="cpu")
+
+
+def test_a_warning_does_not_stand_for_an_error_at_its_place() -> None:
+    """bf16 is slow on sm_75, which is a warning, and the operator does not have it, which is an error: both are told."""
+    text = MATMUL.replace("EXECUTION", "deterministic = true").replace("bf16, ", "").replace("CLAUSE", "downgrade sm_75 { dtype = bf16 }") + \
+        "pipeline @p(%x: tensor<NxKxf32>, param %w: tensor<KxMxf32>) -> (%y: tensor<NxMxf32>) { %y = @lin(%x, %w) }\n"
+    with pytest.raises(pl.ContractViolationError, match="not among the dtypes of '@lin': f16, f32, f64") as caught:
+        pl.compile(text, target="cuda-emulated:sm_75")
+    assert [(d.severity, d.span.line) for d in caught.value.diagnostics] == [("warning", 4), ("error", 4)]
