@@ -227,6 +227,8 @@ class _OnOperator:
         if library:
             self._error(of["library"], f"the policy asks for {', '.join(library)}, but '@{self.op.name}' is a kernel of its own",
                         [Note("the kernel", kernel.span)],
+                        "leave 'library' out" if self.op.compute is None and library != [GENERATED] else
+                        "add a 'compute' that says what it means, of which code can be made, or leave 'library' out" if self.op.compute is None else
                         f"write 'library = {GENERATED}', so that code made of its 'compute' runs there, or leave 'library' out")
 
     def _inside(self, graph: Operator, s: Setting) -> None:
