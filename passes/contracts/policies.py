@@ -225,11 +225,10 @@ class _OnOperator:
                         [Note("it says so here", own.span)],
                         "leave 'block' out of the policy, or out of the kernel, whose 'grid' has to fit then")
         if library:
+            help = f"write 'library = {GENERATED}', so that code made of its 'compute' runs there" if self.op.compute is not None else \
+                f"add a 'compute' that says what it means, of which 'library = {GENERATED}' makes code"
             self._error(of["library"], f"the policy asks for {', '.join(library)}, but '@{self.op.name}' is a kernel of its own",
-                        [Note("the kernel", kernel.span)],
-                        "leave 'library' out" if self.op.compute is None and library != [GENERATED] else
-                        "add a 'compute' that says what it means, of which code can be made, or leave 'library' out" if self.op.compute is None else
-                        f"write 'library = {GENERATED}', so that code made of its 'compute' runs there, or leave 'library' out")
+                        [Note("the kernel", kernel.span)], f"{help}, or leave 'library' out")
 
     def _inside(self, graph: Operator, s: Setting) -> None:
         """A dtype for all nodes of a graph: something inside has to be lowered by it, and nothing may be unsupported."""
