@@ -165,6 +165,23 @@ def test_valid_places_alone_and_what_is_added() -> None:
 
 
 @NEEDS_COMPILER
+@pytest.mark.parametrize(("dtype", "c"), [("i8", 3), ("u8", 3), ("i8", 8)])
+def test_short_sums_become_floats_and_stay_integers(dtype: str, c: int) -> None:
+    """Sums that are small enough begin as the bits of a float; they are read as floats and as integers here, at their largest."""
+    signature = f"(%x: tensor<NxHxWx{c}x{dtype}>, %w: tensor<3x3x{c}x8x{dtype}>) -> (%y: tensor<NxHxWx8xf32>)"
+    body = f"%acc[n, h, w, o] = sum[dy < 3, dx < 3, c < {c}](%x[n, h + dy - 1, w + dx - 1, c] * %w[dy, dx, c, o])"
+    made = "%y[n, h, w, o] = f32(%acc[n, h, w, o]) * 0.5 + f32(%acc[n, h, w, o] floordiv 3)"
+    text = (f"op @conv{signature} {{ memory {{ border = constant(0) }} compute {{ {body}  {made} }} }}\n"
+            f"pipeline @main{signature} {{ %y = @conv(%x, %w) }}\n")
+    x, w = drawn((1, 8, 16, c), dtype), drawn((3, 3, c, 8), dtype)
+    most, least = (255, 255) if dtype == "u8" else (-128, 127)
+    x[:, :4], w[..., 0], w[..., 1] = most, most, least
+    acc = wanted(x, w)
+    want = acc * 0.5 + np.floor(acc / 3)
+    np.testing.assert_allclose(run(text, x=x, w=w), want, rtol=2e-7)
+
+
+@NEEDS_COMPILER
 def test_blocks_that_take_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     from pipelink_ir.passes.scheduling import convolutions
     monkeypatch.setattr(convolutions, "PROCESSORS", 1)
