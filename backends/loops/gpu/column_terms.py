@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import isfinite
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import FALSE, Atom, i64, key_of
@@ -24,7 +25,8 @@ from pipelink_ir.backends.loops.nests import Job, Nest
 from pipelink_ir.backends.loops.reads import address
 from pipelink_ir.backends.loops.reduce import BLOCK, Kind, kind_of
 from pipelink_ir.ir.dtypes import F32, F64, I8, I32, I64, U8
-from pipelink_ir.ir.nodes import Apply, Expr
+from pipelink_ir.ir.nodes import Apply, Cast, Expr, FloatLit, Read, Reduce
+from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling.columns import Columns, streams
 from pipelink_ir.passes.scheduling.counts import ranges_of, terms
 
@@ -89,7 +91,12 @@ class Terms(Nest):
         """Whether a sum is long: then it is kept in f64, but for a few terms at a time."""
         self.grouped = self.long and (n is None or n > 2 * BLOCK)
         """Whether a thread may have more terms than that."""
-        self.kind = kind
+        self.kind, self.body = kind, self.x.body
+        self.scale: Expr | None = None
+        """What the sum is multiplied by, where terms are codes by a scale that is one number: codes are added up as they are, which is exact."""
+        if (found := codes_of(lo.op, self.x)) is not None and self.sums and kind.dtype is F32 and not lo.op.exact:
+            self.kind, self.long = Kind("+", must(0, I32), I32), True
+            self.body, self.scale = found
         self.kept = Kind("+", must(0, F64), F64) if self.long else kind
         self.factors = self._factors()
         uses = streams(lo.op, lo.plan.local, way)
@@ -103,7 +110,7 @@ class Terms(Nest):
 
     def _factors(self) -> tuple[Expr, Expr] | None:
         """The factors of terms that are added up as they are multiplied: one rounding less."""
-        body = self.x.body
+        body = self.body
         if self.lo.op.exact or not self.sums or self.kind.dtype is not F32 or not isinstance(body, Apply) or body.fn != "*" or body.exact:
             return None
         a, b = body.args
@@ -221,7 +228,7 @@ class Terms(Nest):
         acc = e.var(self.x.kind, value)
         begin = e.op("max", e.op("*", e.op("quot", self.end, self.unit), self.unit), self.begin)
         with e.when(self.runs), e.loop("row", begin, self.end) as r:
-            term = e.convert(lo.value(self.x.body, self.env_of(column).plus(self._named(self.indices_of(r)))), self.kind.dtype)
+            term = e.convert(lo.value(self.body, self.env_of(column).plus(self._named(self.indices_of(r)))), self.kind.dtype)
             e.assign(acc, form.Op(self.kept.join, (acc, e.convert(term, self.kept.dtype)), self.kept.dtype, self.sums))
         return e.bind(self.x.kind, acc)
 
@@ -331,8 +338,19 @@ class Terms(Nest):
                 x, y = (lo.value(f, inner) for f in self.factors)
                 e.assign(a, form.Op("fma", (x, y, a), F32))
             else:
-                value = e.convert(lo.value(self.x.body, inner), self.kind.dtype)
+                value = e.convert(lo.value(self.body, inner), self.kind.dtype)
                 e.assign(a, form.Op(self.kind.join, (a, value), self.kind.dtype, self.sums))
+
+
+def codes_of(op: TypedOperator, x: Reduce) -> tuple[Expr, Expr | None] | None:
+    """The codes of terms that are codes by a number, and that number, if any."""
+    body, scale = x.body, None
+    if isinstance(body, Apply) and body.fn == "*" and any(isinstance(a, FloatLit) and isfinite(a.value) for a in body.args):
+        body, scale = body.args if isinstance(body.args[1], FloatLit) else body.args[::-1]
+    if not isinstance(body, Cast) or body.to != "f32":
+        return None
+    code = body.arg
+    return (code, scale) if isinstance(code, Read) and code.dtype is I32 and op.tensors[code.tensor].dtype.bytes <= 2 else None
 
 
 def _packed(packer: Packer, stmts: list[form.Stmt]) -> list[form.Stmt]:

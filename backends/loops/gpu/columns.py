@@ -33,7 +33,7 @@ from pipelink_ir.backends.loops.gpu.team import Team
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.reduce import Seen, finish, kind_of, reduced
-from pipelink_ir.ir.dtypes import I64
+from pipelink_ir.ir.dtypes import F64, I64
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling.columns import LANES, PROCESSORS, Columns, blocks, parts
 from pipelink_ir.passes.scheduling.costs import Plan
@@ -214,6 +214,8 @@ class _Blocks(Terms):
     def _result(self, column: Atom, part: Atom, value: Atom) -> None:
         """What is made of all terms of a column."""
         env = self.env_of(column)
+        if self.scale is not None:
+            value = self.e.op("*", value, self.e.convert(self.lo.value(self.scale, env), F64))
         seen = Seen(self.lo, self.x, env)
         self.e.remember(reduced(self.x, env), finish(self.lo, self.x, kind_of(self.x), value, seen.count(), seen.any()))
         self.element(self.places_of(column))

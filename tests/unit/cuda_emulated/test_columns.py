@@ -144,3 +144,18 @@ def test_few_channels_whose_number_is_written(dtype: str, channels: int) -> None
     for shape in ((1, 2, 2), (1, 8, 4), (2, 4, 4), (2, 5, 9), (1, 40, 64)):
         x = values(np.random.default_rng(sum(shape)), dtype, *shape, channels)
         np.testing.assert_array_equal(np.asarray(compiled(x=x)["y"]), x.astype(np.float64).sum((1, 2)).astype(np.float32))
+
+
+@pytest.mark.usefixtures("cut")
+@pytest.mark.parametrize(("dtype", "size"), [(np.int8, 1), (np.uint8, 1), (np.int16, 2), (np.int32, 4)])
+def test_sums_of_codes_are_exact(dtype: Any, size: int) -> None:
+    """Codes by a number are added up as they are. What is wider than two bytes could be too much for that."""
+    low, high = (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    x = np.random.default_rng(2).choice([low, high, 1], (1, 70, 60, 5), p=[0.1, 0.8, 0.1]).astype(dtype)
+    wide = x.astype(np.float64)
+    name = np.dtype(dtype).name.replace("uint", "u").replace("int", "i")
+    for value, want in (("f32(%x[n, h, w, c])", wide), ("0.1 * f32(%x[n, h, w, c])", np.float64(np.float32(0.1)) * wide)):
+        for kind in ("sum", "mean"):
+            got = run(text(name, f"{kind}[h < H, w < W]({value})", "f32"), x=x)
+            exact = getattr(want, kind)(axis=(1, 2))
+            np.testing.assert_allclose(got, exact, rtol=2.0 ** -24 if size <= 2 else 1e-6)

@@ -105,8 +105,8 @@ def test_sizes_that_are_not_known() -> None:
 
 
 def test_long_sums_stay_accurate() -> None:
-    x, w = np.full(300_000, 0.1, np.float32), np.ones((300_000, 16), np.float32)
-    text = text_of("%x: tensor<300000xf32>, %w: tensor<300000x16xf32>", "%y: tensor<16xf32>", "%y[j] = sum[k < 300000](%x[k] * %w[k, j])")
+    x, w = np.full((2, 300_000), 0.1, np.float32), np.ones((300_000, 16), np.float32)
+    text = text_of("%x: tensor<2x300000xf32>, %w: tensor<300000x16xf32>", "%y: tensor<2x16xf32>", "%y[i, j] = sum[k < 300000](%x[i, k] * %w[k, j])")
     assert cut(text) == cuts.FEW
     close(run(text, x=x, w=w), x.astype(np.float64) @ w, 1e-5)
     text, x, w, want = product(32, 32, 40_000)
