@@ -60,8 +60,8 @@ KEYS = (
         "For a target, what a `downgrade` clause would say, key by key: `dtype`, `precision: mixed` with a dtype for each label of a pipeline's nodes "
         "(`ffn.up: i8`), `weights`, `scheme`, `granularity`, `ranges`, `block`, `library`, `budget`, `force`; the page of the language has their values. It "
         "holds for operators without a clause for that target, unless a graph around them has one. `dtype` passes over operators that cannot have it, which "
-        "the ledger lists. What the keys say against each other is a fault of the file; a label that no program under the project has is a warning of "
-        "`pipelinkc check` on the project's folder.",
+        "the ledger lists; of a label it is a warning. What the keys say against each other is a fault of the file; a label that no program under the project "
+        "has is a warning of `pipelinkc check` on the project's folder.",
         "precision: {sm_75: {dtype: f16, budget: 0.01}, sm_87: {dtype: i8, weights: i4, granularity: block(32)}}",
         {"type": "object", "propertyNames": {"pattern": r"^(cpu|sm_\d+[af]?)$"},
          "additionalProperties": {"type": "object", "anyOf": [
