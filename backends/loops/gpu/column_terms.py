@@ -267,9 +267,8 @@ class Terms(Nest):
             if not self.streams:
                 with e.loop("u", i64(0), i64(run.flight), nonempty=True, unroll=True) as u:
                     number, inside = next_of(u)
-                    _, names = run.follow(number, inside)
-                    with e.when(inside):
-                        self._add(run, acc, names)
+                    # No condition stands around the loads, so that those of all rows may be under way.
+                    self._add(run, acc, run.follow(number, inside)[1], inside)
                 return
             loads = [replace(w, own=e.memory(f"{w.tensor.name}_own")) for w in self.streams]
             words = {w.own for w in loads if w.tensor.dtype in (I8, U8) and size >= 4}
@@ -329,17 +328,18 @@ class Terms(Nest):
             e.assign(following[k], value)
         return self._named(here)
 
-    def _add(self, run: _Run, acc: list[form.Ref], names: dict[str, Atom]) -> None:
-        """The terms of a row."""
+    def _add(self, run: _Run, acc: list[form.Ref], names: dict[str, Atom], inside: Atom | None = None) -> None:
+        """The terms of a row, which count if it is `inside`."""
         lo, e = self.lo, self.e
         for env, a in zip(run.envs, acc, strict=True):
             inner = env.plus(names)
             if self.factors is not None:
                 x, y = (lo.value(f, inner) for f in self.factors)
-                e.assign(a, form.Op("fma", (x, y, a), F32))
+                new: form.Expr = form.Op("fma", (x, y, a), F32)
             else:
                 value = e.convert(lo.value(self.body, inner), self.kind.dtype)
-                e.assign(a, form.Op(self.kind.join, (a, value), self.kind.dtype, self.sums))
+                new = form.Op(self.kind.join, (a, value), self.kind.dtype, self.sums)
+            e.assign(a, new if inside is None else form.Choose(inside, new, a, a.dtype))
 
 
 def codes_of(op: TypedOperator, x: Reduce) -> tuple[Expr, Expr | None] | None:

@@ -51,6 +51,16 @@ def test_sums_over_the_rows_of_a_matrix(shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.usefixtures("cut")
+@pytest.mark.parametrize("shape", [(333, 7), (700, 64), (3, 1000)], ids=str)
+def test_a_vector_by_a_matrix(shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(3)
+    x, v = rng.integers(-128, 128, shape).astype(np.int8), rng.integers(-8, 9, shape[0]).astype(np.float32)
+    program = """op @rows(%x: tensor<MxKxi8>, %v: tensor<Mxf32>) -> (%y: tensor<Kxf32>) { compute { %y[k] = sum[m < M](%v[m] * f32(%x[m, k])) } }
+    pipeline @p(%x: tensor<MxKxi8>, %v: tensor<Mxf32>) -> (%y: tensor<Kxf32>) { %y = @rows(%x, %v) }"""
+    assert np.array_equal(run(program, x=x, v=v), v.astype(np.float64) @ x)
+
+
+@pytest.mark.usefixtures("cut")
 @pytest.mark.parametrize("skip", [0, 1])
 def test_arrays_that_begin_in_between(skip: int) -> None:
     x = values(np.random.default_rng(1), "f16", 2 * 40 * 64 + skip)[skip:].reshape(2, 40, 1, 64)
