@@ -1,6 +1,7 @@
 """Convolutions from tiles of a picture in shared memory, played lane by lane: against NumPy in i64 and f64."""
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -9,9 +10,10 @@ import pytest
 
 from pipelink_ir.backends.cuda import nvrtc
 from pipelink_ir.backends.cuda.emit import emit_program
-from pipelink_ir.backends.cuda.emulate.executable import Options, load, options_for
+from pipelink_ir.backends.cuda.emulate.executable import load, options_for
 from pipelink_ir.backends.loops.gpu.build import build_gpu
-from pipelink_ir.ir.targets import parse_arch
+from pipelink_ir.ir.gpus import facts_of
+from pipelink_ir.ir.targets import Arch, parse_arch
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.runtime.compile import read
 from tests.emulated import NEEDS_COMPILER, lowered
@@ -57,15 +59,14 @@ def wanted(x: Array, w: Array, border: str = "constant(0)", step: int = 1, apart
     return out
 
 
-def run(text: str, arch: str | None = None, **arrays: Array) -> Array:
+def run(text: str, arch: str = "sm_90", **arrays: Array) -> Array:
     module = lowered(read(text))
     assert module is not None
-    options = Options() if arch is None else options_for(parse_arch(arch))
-    out: Array = np.asarray(load(module, "main", options)(arrays)["y"])
+    out: Array = np.asarray(load(module, "main", options_for(parse_arch(arch)))(arrays)["y"])
     return out
 
 
-def check(text: str, x: Array, w: Array, want: Array, order: tuple[int, ...] = (0, 1, 2, 3), arch: str | None = None) -> None:
+def check(text: str, x: Array, w: Array, want: Array, order: tuple[int, ...] = (0, 1, 2, 3), arch: str = "sm_90") -> None:
     got = run(text, arch, x=x, w=np.ascontiguousarray(w.transpose(order)))
     exact = x.dtype.kind in "iu"
     np.testing.assert_allclose(got.astype(np.float64), want, rtol=0 if exact else 1e-5, atol=0 if exact else 2e-4)
@@ -137,14 +138,16 @@ def test_columns_in_panes(monkeypatch: pytest.MonkeyPatch, c: int, o: int, arch:
 
 
 @NEEDS_COMPILER
-@pytest.mark.parametrize(("c", "o"), [(32, 1), (3, 8)])
-def test_what_is_infinite_stays_in_its_windows(c: int, o: int) -> None:
-    """No product with a zero that only fills an instruction becomes a NaN of somebody else."""
-    x, w = drawn((1, 24, 21, c), "f16"), np.abs(drawn((3, 3, c, o), "f16"))
-    x[0, 11, 10, c - 1] = np.inf
-    got = run(convolution(c, o, "f16"), x=x, w=w)
-    there = np.zeros((24, 21), bool)
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(("c", "o", "step"), [(32, 1, 1), (3, 8, 1), (3, 8, 2)])
+def test_what_is_infinite_stays_in_its_windows(c: int, o: int, step: int, last: bool) -> None:
+    """No product with a zero that only fills an instruction becomes a NaN, of whatever result."""
+    x, w = drawn((1, 24, 22, c), "f16"), np.abs(drawn((3, 3, c, o), "f16")) + np.float16(0.1)
+    x[0, 11, 10, c - 1 if last else 0] = np.inf
+    got = run(convolution(c, o, "f16", step=step), x=x, w=w)
+    there = np.zeros((24, 22), bool)
     there[10:13, 9:12] = True
+    there = there[::step, ::step]
     assert (np.isposinf(got[0]) == there[:, :, None]).all()
     assert np.isfinite(got[0][~there]).all()
 
@@ -182,12 +185,17 @@ def test_short_sums_become_floats_and_stay_integers(dtype: str, c: int) -> None:
 
 
 @NEEDS_COMPILER
-def test_blocks_that_take_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("c", "o", "arch"), [(32, 1, "sm_90"), (3, 8, "sm_90"), (32, 32, "sm_90a")])
+def test_blocks_that_take_several_tiles(monkeypatch: pytest.MonkeyPatch, c: int, o: int, arch: str) -> None:
+    """With the next one on its way, and without."""
     from pipelink_ir.passes.scheduling import convolutions
-    monkeypatch.setattr(convolutions, "PROCESSORS", 1)
-    for c, o in ((32, 1), (3, 8)):
-        x, w = drawn((3, 40, 150, c), "i8"), drawn((3, 3, c, o), "i8")
-        check(convolution(c, o, "i8"), x, w, wanted(x, w))
+    known = facts_of(parse_arch(arch) or Arch("cuda"))
+    assert known is not None
+    monkeypatch.setattr(convolutions, "facts_of", lambda arch: replace(known, processors=1))
+    monkeypatch.setattr(convolutions, "THREADS", 256)
+    monkeypatch.setattr(convolutions, "GROUPED_THREADS", 256)
+    x, w = drawn((2, 26, 150, c), "i8"), drawn((3, 3, c, o), "i8")
+    check(convolution(c, o, "i8"), x, w, wanted(x, w), arch=arch)
 
 
 def test_what_is_none() -> None:
