@@ -41,6 +41,7 @@ PROGRAMS = {
                              "%y[b, m, n] = f16(sum[k < K](f32(%a[b, k, m]) * f32(%b[b, n, k])) + %c[n])"),
     "matmul of integers": op("%a: tensor<MxKxi8>, %b: tensor<NxKxi8> -> %y: tensor<MxNxi32>", "%y[m, n] = sum[k < K](i32(%a[m, k]) * i32(%b[n, k]))"),
     "transposition": op("%x: tensor<BxHxWxu8> -> %y: tensor<BxWxHxf32>", "%y[b, w, h] = f32(%x[b, h, w]) / 2"),
+    "what is positive": op("%x: tensor<HxWxf32> -> %y: tensor<Hxf32>", "%y[h] = sum[w < W where %x[h, w] > 0](%x[h, w])"),
     "transposition and more": op("%x: tensor<HxWxf64>, %z: tensor<WxHxf64> -> %y: tensor<WxHxf64>", "%y[w, h] = %x[h, w] + 2 * %z[w, h]"),
     "median": op("%x: tensor<HxWxf32> -> %y: tensor<Hxf32>, %z: tensor<Hxf32>", "%y[h] = nth[w < W](%x[h, w], W floordiv 2)\n%z[h] = nth[w < W](%x[h, w], 0 - 1)"),
     "places in order": op("%x: tensor<Wxf32> -> %y: tensor<Wxf32>", "%y[w] = nth[w1 < W](%x[w1], w)"),
@@ -89,6 +90,13 @@ def test_rows_and_columns(h: int, w: int) -> None:
     wide = x.astype(np.float64)
     e = np.exp(wide - wide.max(1, keepdims=True))
     np.testing.assert_allclose(run("softmax", x)[0], e / e.sum(1, keepdims=True), rtol=2e-6)
+
+
+@pytest.mark.parametrize("w", [5, 700, 8192, 8193, 20_000])
+def test_sums_behind_a_filter(w: int) -> None:
+    """By all threads of a block, in rounds."""
+    x = rng(2, w).standard_normal((2, w)).astype(np.float32)
+    np.testing.assert_allclose(run("what is positive", x)[0], np.maximum(x, 0).sum(1, dtype=np.float64), rtol=1e-6)
 
 
 @pytest.mark.parametrize("n", [1, 64, 65, 200, 5000, 10_000])
