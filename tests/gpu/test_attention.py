@@ -96,3 +96,26 @@ def test_biases() -> None:
     bias[0, 5] = -np.inf
     bias[1, 6, ::2] = -np.inf
     close(attend(p, q=q, k=k, v=v, bias=bias), by_hand(q, k, v, bias=bias[None].astype(np.float64), scale=0.3), dtype)
+
+
+def test_heads_that_are_merged() -> None:
+    """The product behind attention: what is made here is written as it wants it (`lay-out`), what comes from outside is gathered first."""
+    text = """op @twice(%x: tensor<BxHxSxDxf16>) -> (%y: tensor<BxHxSxDxf16>) { compute { %y[b, h, s, d] = 2 * %x[b, h, s, d] } }
+op @merge(%o: tensor<BxHxSxDxf16>, %w: tensor<HxDxExf16>, %a: tensor<BxSxExf16>) -> (%y: tensor<BxSxExf16>) {
+  compute { %y[b, s, e] = %a[b, s, e] + sum[h < H, d < D](%o[b, h, s, d] * %w[h, d, e]) }
+}
+pipeline @main(%x: tensor<BxHxSx64xf16>, %w: tensor<Hx64xExf16>, %a: tensor<BxSxExf16>) -> (%y: tensor<BxSxExf16>, %z: tensor<BxSxExf16>) {
+  %t = @twice(%x)
+  %y = @merge(%t, %w, %a)
+  %z = @merge(%x, %w, %a)
+}
+"""
+    p = pl.compile(text, target="cuda")
+    rng = np.random.default_rng(6)
+    for b, h, s, e in ((8, 4, 512, 384), (5, 6, 1000, 200)):
+        x, w, a = (rng.normal(size=size).astype(np.float16) for size in ((b, h, s, 64), (h, 64, e), (b, s, e)))
+        w *= np.float16(0.05)
+        out = p(x=x, w=w, a=a)
+        product = np.einsum("bshd,hde->bse", x.astype(np.float64).transpose(0, 2, 1, 3), w.astype(np.float64), optimize=True)
+        np.testing.assert_allclose(np.asarray(out.y, np.float64), a + 2 * product, rtol=2e-3, atol=1e-2)
+        np.testing.assert_allclose(np.asarray(out.z, np.float64), a + product, rtol=2e-3, atol=1e-2)
