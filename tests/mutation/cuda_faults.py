@@ -59,7 +59,7 @@ CUDA_FAULTS = [
     seed("a NaN becomes an integer as it is", NUMBERS, "  x = x == x ? x : Real(0);\n", ""),
     seed("sat_u8 ends at 254", NUMBERS, "PL_DEVICE int sat_u8(Int x) { return sat_range<0, 255>(x); }", "PL_DEVICE int sat_u8(Int x) { return sat_range<0, 254>(x); }"),
     seed("integer quotients are cut on the GPU", NUMBERS, "  return r != 0 && (r ^ b) < 0 ? q - 1 : q;", "  return q;"),
-    seed("argmax takes the last of equals", THREADS, "return a == b ? i < j : LARGEST", "return a == b ? i > j : LARGEST"),
+    seed("argmax takes the last of equals on the GPU", THREADS, "return a == b ? i < j : LARGEST", "return a == b ? i > j : LARGEST"),
     seed("argmax takes the last NaN", THREADS, "(b == b || i < j)", "(b == b || i > j)"),
     seed("-0.0 is written 0.0", LITERALS, "    if value == 0:\n        return str(value)\n", '    if value == 0:\n        return "0.0"\n'),
     seed("a - (b - c) loses its parentheses", EXPR, "{self.text(x.args[1], max(inner, own + 1))}", "{self.text(x.args[1], inner)}"),

@@ -2,7 +2,7 @@
 
     make mutation                                   all of them; about half an hour on two cores for each suite
     python tests/mutation/seeded.py reflect wrap    those with these words in their names
-    python tests/mutation/seeded.py --suite cpu --record docs/decisions/seeded-faults.md
+    python tests/mutation/seeded.py --suite cpu --record out/seeded-faults.md
 
 Exit code 0 if every fault is found. A run of the tests that stops for another reason than a failing test (nothing collected, a broken import) does not count.
 """

@@ -15,3 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_a_seed_has_one_place(fault: Fault) -> None:
     assert (ROOT / fault.file).read_text(encoding="utf-8").count(fault.old) == 1
     assert fault.old != fault.new
+
+
+def test_seeds_have_names_of_their_own() -> None:
+    assert len({f.name for f in ALL}) == len(ALL) >= 151
