@@ -198,13 +198,15 @@ def interval(theirs: Sequence[float], ours: Sequence[float]) -> tuple[float, flo
 def _check(torch: Any, work: Work, got: Any, tensors: Mapping[str, Any], found: dict[str, Any]) -> None:
     """Against float64."""
     parts = {k: v[:1] if k in work.first else v for k, v in tensors.items()}
-    wanted = work.exact(*(v if v.dtype == torch.uint8 else v.double() for v in parts.values()))
+    wanted = work.exact(*(v if v.dtype in (torch.uint8, torch.bool) else v.double() for v in parts.values()))
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     error = 0.0
     for value, want in zip(got, wanted, strict=True):
         result = torch.from_dlpack(value)
         result = result[:1] if work.first else result
-        error = max(error, float(((result.double() - want).abs_() / (1 + want.abs())).max()))
+        off = float(((result.double() - want).abs_() / (1 + want.abs())).max())
+        # A NaN is an error larger than all.
+        error = error if off <= error else off
     found["max error"] = error
     if not error <= work.tolerance:
         found["fault"] = f"off by {error}, {work.tolerance} is allowed"

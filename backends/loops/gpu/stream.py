@@ -201,14 +201,14 @@ class _Stream(Streams):
             self._epilogue(sums, row, column)
 
     def _words(self) -> form.Expr:
-        """Memory for the maps of all blocks there may be, as the size of a buffer: of symbols alone."""
+        """Memory for the maps of all blocks there may be, one for each turn of the kernel's loop, as the size of a buffer: of symbols alone."""
         def part(axes: tuple[int, ...], size: int) -> form.Expr:
             return form.Op("floordiv", (form.Op("+", (self._all(axes), i64(size - 1)), I64), i64(size)), I64)
 
         p = self.product
         blocks = form.Op("*", (part(p.batch, 1), form.Op("*", (part(p.rows, ROWS), part(p.columns, COLUMNS)), I64)), I64)
         # They begin at a multiple of 128 bytes.
-        return form.Op("+", (form.Op("*", (blocks, i64(MAP_WORDS)), I64), i64(16)), I64)
+        return form.Op("+", (form.Op("*", (blocks, i64(ROWS // self.ring.rows * MAP_WORDS)), I64), i64(16)), I64)
 
     def _panel(self, m: Matrix, side: Flat, left: bool) -> form.Panel:
         e, terms, lines, batches = self.e, self.depth.total, side.total, self.batch.total

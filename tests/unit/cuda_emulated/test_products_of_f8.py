@@ -10,6 +10,7 @@ import pytest
 
 import pipelink_ir as pl
 from pipelink_ir.backends.cuda import nvrtc
+from pipelink_ir.backends.cuda.bounds import Bounds
 from pipelink_ir.backends.cuda.emit import emit_program
 from pipelink_ir.backends.cuda.emulate import kernels
 from pipelink_ir.backends.cuda.geometry import geometry
@@ -147,6 +148,20 @@ def test_copies_that_are_not_needed_are_not_launched(k: int, copied: int) -> Non
     turns = {c.kernel.name.rpartition("mm.y")[2]: geometry(c, {"M": 4096, "N": 4096, "K": k}).turns for c in code.kernels}
     assert {name: bool(n) for name, n in turns.items() if ".copied" in name} == {".copied.left": bool(copied), ".copied.right": bool(copied)}
     assert turns[""] == 32 * 22
+
+
+@pytest.mark.parametrize("how", ["compute", SHORT])
+@pytest.mark.parametrize(("sizes", "blocks"), [({"M": 1100, "N": 1544, "K": 1040}, 81), ({"M": 1024, "N": 3072, "K": 1024}, 128), ({"M": 8192, "N": 8192, "K": 256}, 2752)])
+def test_every_block_has_memory_for_what_it_tells_the_copy_engine(how: str, sizes: dict[str, int], blocks: int) -> None:
+    """As many blocks may run as the loop over tiles has turns; of teams that share a tile each has a turn."""
+    text = asked(text_of("MxKxf8e4m3", "NxKxf8e4m3", "MxNxf32", "%y[i, j] = sum[k < K](%x[i, k] * %w[j, k])"), how)
+    op = lowered(read(text)).operators[0]  # type: ignore[union-attr]
+    code = next(c for c in emit_program(build_gpu(typed_operator(op), HOPPER), op).kernels if c.kernel.name.endswith("mm.y"))
+    turns = geometry(code, sizes).turns
+    maps = next(b for b in code.kernel.buffers if b.name.startswith("maps"))
+    (words,) = [Bounds({s: (n, n) for s, n in sizes.items()}).of(n)[1] for n in maps.shape]
+    assert turns == blocks * (2 if how is SHORT else 1)
+    assert words * 8 >= turns * 256 + 128
 
 
 @pytest.mark.parametrize(("codes", "said"), [({"x": "f8e4m3", "w": "f8e4m3"}, True), ({"x": "f8e5m2", "w": "f8e4m3"}, True), ({"w": "f8e4m3"}, False), ({"x": "i8", "w": "i8"}, False)])
