@@ -122,13 +122,22 @@ class Terms(Nest):
         needs: list[Atom] = []
         for w in self.streams if size > 1 else ():
             needs.append(aligned(lo, w.tensor, min(size, BYTES // w.tensor.dtype.bytes)))
-            if not self.linear:
-                needs += conditions(lo, w.tensor, w.at(lo, first), True, size)
-        if self.linear and size > 1:
-            # The rows of the next result begin where an access may.
-            begins = e.op("==", e.op("rest", e.op("*", self.flat.total, self.width), i64(size)), i64(0))
-            needs.append(e.op("or", begins, e.op("<=", self._total([a for k, a in enumerate(self.axes) if k != self.way.axis]), i64(1))))
+            needs += self._begins(w, first) if self.linear else conditions(lo, w.tensor, w.at(lo, first), True, size)
         return e.all_of(needs)
+
+    def _begins(self, w: Wide, first: list[Atom]) -> list[Atom]:
+        """What has to hold so that the rows of every result begin where an access may: those of the first one do, and the next ones lie whole accesses apart."""
+        e, size = self.e, i64(self.size)
+
+        def base(places: list[Atom]) -> Atom:
+            return address(self.lo, w.tensor, w.at(self.lo, places))
+
+        needs = [e.op("==", e.op("rest", base(first), size), i64(0))]
+        for k, a in enumerate(self.axes):
+            if k != self.way.axis:
+                step = e.op("-", base([*first[:k], e.op("+", first[k], i64(1)), *first[k + 1:]]), base(first))
+                needs.append(e.op("or", e.op("==", e.op("rest", step, size), i64(0)), e.op("<=", a.n, i64(1))))
+        return needs
 
     def places_of(self, column: Atom) -> list[Atom]:
         """The indices of the result of a column."""

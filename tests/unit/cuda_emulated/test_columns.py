@@ -169,3 +169,18 @@ def test_sums_of_codes_are_exact(dtype: Any, size: int) -> None:
             got = run(text(name, f"{kind}[h < H, w < W]({value})", "f32"), x=x)
             exact = getattr(want, kind)(axis=(1, 2))
             np.testing.assert_allclose(got, exact, rtol=2.0 ** -24 if size <= 2 else 1e-6)
+
+
+@pytest.mark.usefixtures("cut")
+@pytest.mark.parametrize(("operand", "result", "value", "rows"), [
+    ("2xHxC", "C", "%y[c] = sum[h < H](f32(%x[1, h, c]))", np.s_[1]), ("(2 * N + 1)xHxC", "NxC", "%y[n, c] = sum[h < H](f32(%x[2 * n + 1, h, c]))", np.s_[1::2]),
+    ("NxHxC", "NxC", "%y[n, c] = sum[h < H floordiv 2](f32(%x[n, h, c]))", np.s_[:, :42]), ("NxHxC", "NxC", "%y[n, c] = sum[h in 0..H - 1](f32(%x[n, h, c]))", np.s_[:, :84]),
+    ("NxHxC", "NxC", "%y[n, c] = sum[h < H](f32(%x[N - 1 - n, h, c]))", np.s_[::-1])])
+@pytest.mark.parametrize(("n", "channels"), [(3, 3), (3, 4), (3, 16), (5, 8)])
+def test_rows_that_begin_where_no_wide_access_may(operand: str, result: str, value: str, rows: Any, n: int, channels: int) -> None:
+    """A picture that is one of several, every other one, or read in part: where its rows begin does not follow from how many are read."""
+    n = 2 if operand.startswith("2x") else n
+    x = values(np.random.default_rng(1), "f16", n, 85, channels)
+    program = f"""op @rows(%x: tensor<{operand}xf16>) -> (%y: tensor<{result}xf32>) {{ compute {{ {value} }} }}
+    pipeline @p(%x: tensor<{operand}xf16>) -> (%y: tensor<{result}xf32>) {{ %y = @rows(%x) }}"""
+    assert np.array_equal(run(program, x=x), x[rows].astype(np.float64).sum(-2))
