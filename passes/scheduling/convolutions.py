@@ -305,8 +305,8 @@ def _ways(p: Product, held: tuple[DType, DType], found: tuple[Slide, Slide, int,
             continue
         warps, turns = (high, side, beside), tall // (high * rows)
         c = Convolution(p, left, right, down, across, channel, channels, n, rows, parts, width // 8, warps, turns, gathered, 0, stages=STAGES if several else 1)
-        if gathered and c.down.taps * c.each > TERMS:
-            return
+        if gathered and (across.apart > 1 or c.down.taps * c.each > TERMS):
+            return  # what is gathered of a row lies side by side
         each = max(1, min(THREADS // c.threads, room // (c.shared + 1024)))
         yield replace(c, blocks=each * processors, fit=each)
 

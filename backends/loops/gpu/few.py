@@ -25,7 +25,7 @@ from pipelink_ir.backends.loops.gpu.stream import aligned
 from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.reads import address
-from pipelink_ir.ir.dtypes import F32, I32
+from pipelink_ir.ir.dtypes import F32, I32, DType
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.few import CHUNK, TERMS, Few
@@ -176,14 +176,19 @@ class _Few(Tiled):
     def _multiply(self, unit: Atom, owns: list[str], sums: str) -> None:
         """Adds the products of a step. Where there are no terms any more the rows are zero."""
         e, way = self.e, self.way
-        begin = self._begin(unit)
-        words = self._rows(begin, None if self.whole else e.op("<=", unit, i64(self.last)))
+        begin, inside = self._begin(unit), None if self.whole else e.op("<=", unit, i64(self.last))
+        words = self._rows(begin, inside)
+        # Zero times what is infinite is none: the other factor is zero there, too. What is copied there is, what is computed from that need not be.
+        within = inside if way.right.is_float else None
+        if self.as_it_is and not self.wide:
+            for own in owns:
+                self._zeros(own, CHUNK // 4 * (self.parts if way.across else 1), I32, within)
         if way.across:
             e.raw(form.FewMultiply(sums, 0, words, owns[0], way.left, way.right, self.halves, self.each, self.stream.dtype, across=True))
             return
         for tile, (column, own) in enumerate(zip(self.columns, owns, strict=True)):
-            scale = self._scale(begin, column)
-            e.raw(form.FewMultiply(sums, 4 * tile, words, self._values(begin, column, own), way.left, way.right, self.halves, self.each,
+            scale = tuple(x if within is None else e.choose(within, x, must(0, x.dtype)) for x in self._scale(begin, column))
+            e.raw(form.FewMultiply(sums, 4 * tile, words, self._values(begin, column, own, within), way.left, way.right, self.halves, self.each,
                                    self.stream.dtype if self.as_it_is else None, way.coded is not None and way.coded.nibbles, scale))
 
     def _scale(self, begin: Atom, column: Atom) -> tuple[Atom, ...]:
@@ -246,13 +251,10 @@ class _Few(Tiled):
             env = Env({**{n: at[axis] for n, axis in self.product.plain.items() if axis in at}, self.term: e.op("+", self.depth.ranges[0][1], begin)})
             source = address(lo, t, tuple(lo.index(i, env) for i in read.indices))
             e.raw(form.Words(words, half * size // 4, lo.buffer(t), source, size, t.dtype, self.wide))
-        if inside is not None:
-            with e.when(e.op("not", inside)):
-                for n in range(self.halves * size // 4):
-                    e.raw(form.Store(words, i64(n), must(0, I32), I32))
+        self._zeros(words, self.halves * size // 4, I32, inside)
         return words
 
-    def _values(self, begin: Atom, column: Atom, own: str) -> str:
+    def _values(self, begin: Atom, column: Atom, own: str, inside: Atom | None) -> str:
         """What a lane has of a column, as tensor cores multiply it."""
         lo, e, right = self.lo, self.e, self.way.right
         if self.as_it_is:
@@ -272,7 +274,15 @@ class _Few(Tiled):
             value = lo.value(self.product.right, self._env(e.op("+", begin, i64(k)), column))
             e.raw(form.Store(values, i64(k), self._unrounded(value) if held is F32 else e.convert(value, right.compute), held))
         del lo.staged[self.stream.name]
+        self._zeros(values, self.each, held, inside)
         return values
+
+    def _zeros(self, memory: str, count: int, dtype: DType, inside: Atom | None) -> None:
+        """Zeros, where there are no terms any more."""
+        if inside is not None:
+            with self.e.when(self.e.op("not", inside)):
+                for n in range(count):
+                    self.e.raw(form.Store(memory, i64(n), must(0, dtype), dtype))
 
     def _unrounded(self, value: Atom) -> Atom:
         """A float that is rounded to the dtype of the factor anyway: without that, if it was already."""

@@ -106,6 +106,15 @@ def test_steps_and_taps(c: int, o: int, dtype: str, taps: int, step: int, apart:
 
 
 @NEEDS_COMPILER
+@pytest.mark.parametrize(("c", "dtype"), [(3, "i8"), (2, "u8"), (4, "f16")])
+def test_few_channels_of_pixels_that_lie_apart(c: int, dtype: str) -> None:
+    """Terms that are gathered lie side by side; these do not."""
+    text = convolution(c, 16, dtype, apart=2)
+    x, w = drawn((1, 9, 18, c), dtype), drawn((3, 3, c, 16), dtype)
+    check(text, x, w, wanted(x, w, apart=2))
+
+
+@NEEDS_COMPILER
 @pytest.mark.parametrize("dtype", ["i8", "f16"])
 @pytest.mark.parametrize(("weights", "order"), [("o, dy, dx, c", (3, 0, 1, 2)), ("dy, dx, o, c", (0, 1, 3, 2)), ("c, dy, dx, o", (2, 0, 1, 3))])
 def test_weights_in_any_order(weights: str, order: tuple[int, ...], dtype: str) -> None:

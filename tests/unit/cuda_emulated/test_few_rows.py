@@ -103,6 +103,30 @@ def test_bytes_with_scales(dtype: str, kind: str, code: str, scale: int, known: 
 
 
 @NEEDS_COMPILER
+@pytest.mark.parametrize(("k", "n", "weights", "factor", "skew"), [
+    (72, 24, "KxNxf16", "%w[k, j]", 1), (72, 20, "NxKxf16", "%w[j, k]", 1), (80, 20, "NxKxi8", "f16(f32(%w[j, k]) * %s[k floordiv 16])", 0),
+    (80, 20, "NxKxi8", "f16(f32(%w[j, k]) * %s[k floordiv 16])", 1), (80, 20, "NxKxi8", "f16(%s[k floordiv 16] / f32(%w[j, k]))", 0)])
+def test_infinite_last_terms_are_added_once(k: int, n: int, weights: str, factor: str, skew: int) -> None:
+    """Lanes without terms of their own add zeros, not zero times what is infinite there."""
+    shape, dtype = ((k, n) if weights.startswith("K") else (n, k)), weights.rpartition("x")[2]
+    signature = f"(%x: tensor<5x{k}xf16>, %w: tensor<{'x'.join(str(size) for size in shape)}x{dtype}>, %s: tensor<{k // 16 + 1}xf32>) -> (%y: tensor<5x{n}xf32>)"
+    text = (f"op @lin{signature} {{ compute {{ %y[i, j] = sum[k < {k}](%x[i, k] * {factor}) }} }}\n"
+            f"pipeline @main{signature} {{ %y = @lin(%x, %w, %s) }}\n")
+    assert kinds(text) == ["few"]
+    numpy = np.dtype(NARROW.get(dtype, np.float16))
+    w = np.empty(n * k + skew, numpy)[skew:].reshape(shape)
+    w[...], s = 1, np.ones(k // 16 + 1, np.float32)
+    if dtype == "f16":
+        w[np.unravel_index(w.size - 1, shape)] = np.inf
+    else:
+        s[(k - 1) // 16] = np.inf
+    got = run(text, x=np.ones((5, k), np.float16), w=w, s=s)
+    infinite = np.full(n, dtype != "f16")
+    infinite[-1] = True
+    assert (got == np.where(infinite, np.inf, k)).all()
+
+
+@NEEDS_COMPILER
 def test_codes_that_begin_anywhere() -> None:
     """Where 16 bytes cannot be read at once they are read one by one."""
     m, k, n = 3, 512, 20
