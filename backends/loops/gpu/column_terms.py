@@ -126,7 +126,7 @@ class Terms(Nest):
         return e.all_of(needs)
 
     def _begins(self, w: Wide, first: list[Atom]) -> list[Atom]:
-        """What has to hold so that the rows of every result begin where an access may: those of the first one do, and the next ones lie whole accesses apart."""
+        """What has to hold so that the rows of each result begin where an access may: those of the first one do, and others lie whole accesses apart."""
         e, size = self.e, i64(self.size)
 
         def base(places: list[Atom]) -> Atom:

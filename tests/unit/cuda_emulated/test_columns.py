@@ -173,8 +173,10 @@ def test_sums_of_codes_are_exact(dtype: Any, size: int) -> None:
 
 @pytest.mark.usefixtures("cut")
 @pytest.mark.parametrize(("operand", "result", "value", "rows"), [
-    ("2xHxC", "C", "%y[c] = sum[h < H](f32(%x[1, h, c]))", np.s_[1]), ("(2 * N + 1)xHxC", "NxC", "%y[n, c] = sum[h < H](f32(%x[2 * n + 1, h, c]))", np.s_[1::2]),
-    ("NxHxC", "NxC", "%y[n, c] = sum[h < H floordiv 2](f32(%x[n, h, c]))", np.s_[:, :42]), ("NxHxC", "NxC", "%y[n, c] = sum[h in 0..H - 1](f32(%x[n, h, c]))", np.s_[:, :84]),
+    ("2xHxC", "C", "%y[c] = sum[h < H](f32(%x[1, h, c]))", np.s_[1]),
+    ("(2 * N + 1)xHxC", "NxC", "%y[n, c] = sum[h < H](f32(%x[2 * n + 1, h, c]))", np.s_[1::2]),
+    ("NxHxC", "NxC", "%y[n, c] = sum[h < H floordiv 2](f32(%x[n, h, c]))", np.s_[:, :42]),
+    ("NxHxC", "NxC", "%y[n, c] = sum[h in 0..H - 1](f32(%x[n, h, c]))", np.s_[:, :84]),
     ("NxHxC", "NxC", "%y[n, c] = sum[h < H](f32(%x[N - 1 - n, h, c]))", np.s_[::-1])])
 @pytest.mark.parametrize(("n", "channels"), [(3, 3), (3, 4), (3, 16), (5, 8)])
 def test_rows_that_begin_where_no_wide_access_may(operand: str, result: str, value: str, rows: Any, n: int, channels: int) -> None:
