@@ -276,10 +276,11 @@ def _linear(x: Expr, factor: int) -> Iterator[tuple[str, int | None]]:
 
 
 def _answered(t: Tensor, read: Read, down: Slide, across: Slide) -> bool:
-    """Whether nothing is asked of an index but what a border answers, and the axes without one begin where places do."""
+    """Whether nothing is asked of an index but what a border answers, with one number around the picture."""
     words = read.access or ("",) * len(read.indices)
     slides = (len(words) - 3, len(words) - 2)
-    return all(w in ("", "inside") or (w == "border" and k in slides) for k, w in enumerate(words))
+    around = [b.value for k in slides if words[k] == "border" and (b := t.border[k]) is not None and b.mode == "constant"]
+    return all(x == around[0] for x in around) and all(w in ("", "inside") or (w == "border" and k in slides) for k, w in enumerate(words))
 
 
 def _ways(p: Product, held: tuple[DType, DType], found: tuple[Slide, Slide, int, int], n: int, wide: int | None, arch: Arch | None) -> Iterator[Convolution]:

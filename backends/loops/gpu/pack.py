@@ -36,9 +36,16 @@ class Packer:
     def conditions(self) -> list[Atom]:
         """What has to hold for the packed block."""
         e = self.e
-        out = [e.op("==", e.op("rest", e.op("max", form.Ref(n, I64), i64(0)), i64(1 << k)), i64(0)) for n, k in sorted(self.asked.items())]
+        out = [e.op("==", e.op("rest", e.op("max", self._in_sight(form.Ref(n, I64)), i64(0)), i64(1 << k)), i64(0)) for n, k in sorted(self.asked.items())]
         out += [e.bind("aligned", form.Aligned(b, n), 0) for b, n in sorted(self.begins.items())]
         return out
+
+    def _in_sight(self, size: Atom) -> Atom:
+        """A size, computed once more if that was in the block alone: a quotient is."""
+        value = self.e.values.get(size.name) if isinstance(size, form.Ref) and self.e.depth_of(size) >= len(self.e.frames) else None
+        if not isinstance(value, form.Op):
+            return size
+        return self.e.op(value.fn, *(self._in_sight(a) for a in value.args if isinstance(a, form.Ref | form.Const)))
 
     def packed(self, stmts: list[form.Stmt]) -> list[form.Stmt]:
         """The statements of the innermost block, which is open, with the accesses that can be put together put together."""

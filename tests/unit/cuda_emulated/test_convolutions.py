@@ -95,6 +95,29 @@ def test_what_borders_answer(c: int, o: int, border: str) -> None:
 
 
 @NEEDS_COMPILER
+def test_other_numbers_above_than_beside() -> None:
+    """A tile has one number around the picture; where there are two, that of the rows is in the corners."""
+    x, w = drawn((1, 5, 9, 32), "i8"), drawn((3, 3, 32, 8), "i8")
+    wide = np.pad(np.pad(x, ((0, 0), (0, 0), (1, 1), (0, 0)), constant_values=2), ((0, 0), (1, 1), (0, 0), (0, 0)), constant_values=-7)
+    check(convolution(32, 8, "i8", "[none, constant(-7), constant(2), none]"), x, w, wanted(wide, w)[:, 1:-1, 1:-1])
+
+
+@NEEDS_COMPILER
+def test_windows_of_results_behind() -> None:
+    """The size of what lies between is a quotient, which the windows ask to be a multiple: it is computed where they ask."""
+    signature = "(%x: tensor<NxHxWx32xf16>, %w: tensor<2x2x32x3xf16>) -> (%y: tensor<Nx((H + 1) floordiv 4)x((W + 1) floordiv 4)x3xf32>)"
+    body = ("%acc[n < N, h < (H + 1) floordiv 2, w < (W + 1) floordiv 2, o < 3] = sum[dy < 2, dx < 2, c < 32](%x[n, 2 * h + dy, 2 * w + dx, c] * %w[dy, dx, c, o]) "
+            "%y[n, h, w, c] = max[i < 2, j < 2](%acc[n, 2 * h + i, 2 * w + j, c])")
+    text = (f"op @conv{signature} {{ memory {{ %x {{ border = constant(0) }} }} compute {{ {body} }} }}\n"
+            f"pipeline @main{signature} {{ %y = @conv(%x, %w) }}\n")
+    assert kinds(text, "sm_90") == ["convolution", "window"]
+    x, w = drawn((2, 18, 32, 32), "f16"), drawn((2, 2, 32, 3), "f16")
+    acc = sum(x[:, i::2, j::2].astype(np.float64) @ w[i, j].astype(np.float64) for i in range(2) for j in range(2))
+    want = acc[:, :8].reshape(2, 4, 2, 8, 2, 3).max((2, 4))
+    np.testing.assert_allclose(run(text, x=x, w=w), want, rtol=1e-5, atol=2e-4)
+
+
+@NEEDS_COMPILER
 @pytest.mark.parametrize(("c", "o", "dtype", "taps", "step", "apart"), [
     (3, 32, "i8", 3, 2, 1), (3, 32, "f16", 3, 2, 1), (32, 16, "i8", 3, 2, 1), (32, 16, "f16", 3, 2, 1), (32, 1, "f16", 3, 2, 1), (32, 8, "u8", 3, 1, 2),
     (32, 1, "bf16", 5, 1, 1), (32, 2, "i8", 3, 1, 2)])
