@@ -116,8 +116,8 @@ class Enclosure(Interpreter):
         count = plain("sum", np.ones(body.shape)).real
         assert e.dtype is not None
         if e.kind in ("sum", "mean"):
-            total = plain("sum", size).real
-            terms = _Terms(low, high, count, total, self._every(plain, intervals.is_point(body) & _multiple(body.real)))
+            total, finite = (plain("sum", part).real for part in (size, np.where(np.isfinite(size), size, 0.0)))
+            terms = _Terms(low, high, count, total, finite, self._every(plain, intervals.is_point(body) & _multiple(body.real)))
             out = _sum(terms, e.kind == "mean", e.dtype, self.loose)
         elif e.kind == "prod":
             out = self._product(plain, body, count, e.dtype)
@@ -214,6 +214,8 @@ class _Terms:
     high: Array
     count: Array
     total: Array
+    finite: Array
+    """The sum of the magnitudes of those that are finite."""
     short: Array
 
 
@@ -235,10 +237,10 @@ def _sum(t: _Terms, mean: bool, dtype: DType, loose: bool) -> Array:
         out = intervals.settled(t.low - margin, t.high + margin, dtype, loose, np.where(short | ~np.isfinite(value), 0.0, 2.0))
     else:
         out = intervals.settled(t.low - margin, t.high + margin, dtype, loose)
-    # The sign of a zero depends on where the sum begins; a partial sum may leave the range of the dtype.
+    # The sign of a zero depends on where the sum begins; a partial sum may leave the range of the dtype, also beside an infinity of the other sign.
     out = np.where((out.real == 0) & (out.imag == 0), pack(-0.0, 0.0), out)
     largest = float(np.finfo(dtype.numpy()).max)
-    return np.where(np.isfinite(t.total) & (t.total > largest / 2), UNKNOWN, out)
+    return np.where(t.finite > largest / 2, UNKNOWN, out)
 
 
 def _rounded_short(x: Array) -> Array:

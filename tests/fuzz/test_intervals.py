@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from pipelink_ir.ir.dtypes import BF16, BOOL, F8E4M3, F16, F32, F64, I32, U8, DType
 from pipelink_ir.ir.functions import FUNCTIONS
-from tests.fuzz import intervals
+from tests.fuzz import enclosure, intervals
 from tests.fuzz.census import Census
-from tests.fuzz.check import Differs, check
+from tests.fuzz.check import Differs, check, lowered
 from tests.fuzz.data import Input, Program, Sample
 from tests.fuzz.intervals import UNKNOWN, is_point, is_unknown, pack, points
 
@@ -137,3 +137,14 @@ def test_a_wrong_backend_is_found(monkeypatch: pytest.MonkeyPatch, value: str, d
     monkeypatch.setattr(executable, "load", lambda *a: _Wrong(load(*a), places))
     with pytest.raises(Differs, match=r"cpu: %y\[\d\] is"):
         check(program, Census())
+
+
+@pytest.mark.parametrize("kind", ["sum", "mean"])
+@pytest.mark.parametrize(("terms", "open_"), [((3e38, -np.inf, 3e38), True), ((1.0, -np.inf, 3e38), True), ((1.0, -np.inf, 1e38), False), ((3e38, 1.0, 3e38), True)])
+def test_a_partial_sum_may_leave_the_range(kind: str, terms: tuple[float, ...], open_: bool) -> None:
+    """Also beside an infinity: what is added up first is left to the backend."""
+    signature = "(%x: tensor<Kxf32>) -> (%y: tensor<1xf32>)"
+    text = f"op @f{signature} {{ where K >= 1 compute {{ %y[n] = {kind}[k < K](%x[k]) }} }}\npipeline @p{signature} {{ where K >= 1 %y = @f(%x) }}"
+    front, _ = lowered(Program(text, (Input("x", "f32", ("K",)),), ()))
+    out = enclosure.load(front, "p").enclose({"x": np.array(terms, np.float32)})
+    assert is_unknown(out["y"]).all() == open_
