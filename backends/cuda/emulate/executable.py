@@ -187,11 +187,12 @@ class _Run:
 
     def _regions(self, unit: Unit, step: Step) -> list[Region]:
         """The buffers of a kernel. Operands may not be written, and what is read alone cannot race. An operand whose memory a result takes over is that
-        result."""
+        result; one that lies where an empty buffer does is itself."""
         buffers = unit.program.kernels[step.kernel].buffers
-        written = {self.frames[step.frame + n] for n, b in enumerate(buffers) if b.kind != "operand"}
-        return [Region(b.name, self.frames[step.frame + n], _bytes(_shape(b, step.sizes), b.memory.bytes), b.memory.bytes, b.kind != "operand",
-                       b.kind != "operand") for n, b in enumerate(buffers) if b.kind != "operand" or self.frames[step.frame + n] not in written]
+        all_ = [Region(b.name, self.frames[step.frame + n], _bytes(_shape(b, step.sizes), b.memory.bytes), b.memory.bytes, b.kind != "operand",
+                       b.kind != "operand") for n, b in enumerate(buffers)]
+        written = {r.address for r in all_ if r.writable and r.bytes}
+        return [r for r in all_ if r.writable or r.address not in written]
 
     def _status_region(self) -> Region:
         return Region("the status", ctypes.addressof(self.status), 8 * prelude.STATUS_WORDS, 8)

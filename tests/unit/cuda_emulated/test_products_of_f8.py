@@ -150,6 +150,18 @@ def test_copies_that_are_not_needed_are_not_launched(k: int, copied: int) -> Non
     assert turns[""] == 32 * 22
 
 
+@pytest.mark.usefixtures("always")
+def test_scales_may_lie_where_copies_do_that_are_not_made() -> None:
+    """A temporary without bytes takes no place: what is read there is an operand."""
+    signature = "(%x: tensor<MxKxf32>, %w: tensor<NxKxf32>, %b: tensor<Nxf32>, %r: tensor<MxNxf32>) -> (%y: tensor<MxNxf32>)"
+    text = (f"op @lin{signature} {{ downgrade sm_90 {{ dtype = f8e4m3, ranges = dynamic, force = true }} memory {{ dtypes = [f8e4m3, f32] }} "
+            f"compute {{ %y[m, n] = sum[k < K](%x[m, k] * %w[n, k]) + %b[n] + %r[m, n] }} }}\n"
+            f"pipeline @main{signature} {{ %y = @lin(%x, %w, %b, %r) }}\n")
+    x, w, b, r = (array("f32", *shape) for shape in ((16, 64), (200, 64), (200,), (16, 200)))
+    got = pl.compile(text, target="cuda-emulated:sm_90a", pass_options="lower-precision{price=false}")(x=x, w=w, b=b, r=r).y
+    close(np.asarray(got), x.astype(np.float64) @ w.T.astype(np.float64) + b + r, 0.1)
+
+
 @pytest.mark.parametrize("how", ["compute", SHORT])
 @pytest.mark.parametrize(("sizes", "blocks"), [({"M": 1100, "N": 1544, "K": 1040}, 81), ({"M": 1024, "N": 3072, "K": 1024}, 128), ({"M": 8192, "N": 8192, "K": 256}, 2752)])
 def test_every_block_has_memory_for_what_it_tells_the_copy_engine(how: str, sizes: dict[str, int], blocks: int) -> None:
