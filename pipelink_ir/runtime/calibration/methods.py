@@ -6,7 +6,8 @@ mse          the least sum of squared differences between values and what their 
 entropy      the least loss of information, as TensorRT chooses: S. Migacz, "8-bit Inference with TensorRT", GTC 2017. Magnitudes are counted in 2048 bins;
              for each number of bins from 128 on, the counts up to there, with all beyond added to the last one (P), are compared with themselves merged
              to 128 levels and spread again over the bins that were not empty (Q). The number whose KL divergence of Q from P is least gives the threshold,
-             (number + 0.5) bins. Of one where Q is 0 and P is not the divergence is infinite.
+             (number + 0.5) bins. Of one where Q is 0 and P is not the divergence is infinite. The first bin counts as often as the second, as in NVIDIA's
+             pytorch-quantization: 0.0 has a code of its own, and the many zeros behind a relu would make every large threshold look bad.
 """
 from __future__ import annotations
 
@@ -116,7 +117,8 @@ def by_entropy(linear: Linear, seen: Seen) -> tuple[float, float]:
 def best_bins(counts: Any) -> int:
     """The number of bins with the least divergence; the first of several."""
     import numpy as np
-    counts = np.asarray(counts, np.float64)
+    counts = np.array(counts, np.float64)
+    counts[0] = counts[1]
     total = counts.sum()
     beyond = total - np.cumsum(counts)
     best, least = len(counts), np.inf

@@ -107,9 +107,10 @@ def test_mse_affine_beside_brute_force(name: str) -> None:
 
 
 def divergences(x: Any) -> list[float]:
-    """The divergence for each number of bins from 128 on, in the words of the slides: "8-bit Inference with TensorRT", GTC 2017."""
+    """The divergence for each number of bins from 128 on, in the words of the slides: "8-bit Inference with TensorRT", GTC 2017. Zeros do not count."""
     sizes = np.abs(x.astype(np.float64))
     counts = np.histogram(sizes, bins=LINEAR_BINS, range=(0.0, sizes.max()))[0].astype(float)
+    counts[0] = counts[1]
     out = []
     for i in range(128, LINEAR_BINS + 1):
         p = counts[:i].copy()
@@ -141,6 +142,17 @@ def test_entropy_beside_the_slides(name: str) -> None:
     assert table[best_bins(linear.counts) - 128] <= table[best - 128] + 1e-6
     threshold = (best_bins(linear.counts) + 0.5) * s.amax / LINEAR_BINS
     assert (low, high) == (max(s.min, -threshold), min(s.max, threshold))
+
+
+def test_zeros_behind_a_relu_do_not_move_the_threshold() -> None:
+    """Half of the values are 0 and cost nothing, so what is clipped is as little as without them."""
+    x = np.maximum(np.random.default_rng(0).standard_normal(131_072), 0).astype(np.float32)
+    s = seen(x)[0]
+    linear = Linear(s.amax)
+    linear.add(x)
+    low, high = by_entropy(linear, s)
+    assert low == 0.0
+    assert (x > high).mean() < 1e-3
 
 
 @pytest.mark.parametrize("x", [np.zeros(50, np.float32), np.full(50, 2.5, np.float32), np.full(50, -3.0, np.float16), np.array([3.0e38, -3.0e38], np.float32),
