@@ -84,7 +84,9 @@ class _Survey:
                 continue
             kept = {o: c for o, c in found.codes.items() if (self._edge(nodes[name], o), c) in made}
             why = "declined: it is computed element by element where its operands are made; codes of its own would save nothing"
-            self.plans[name] = replace(found, codes=kept, missing=(), refused=None if kept else why)
+            # What is called alone is looked at for programs that may have codes, as in a folder of operators.
+            never = not made and len(self.p.nodes) > 1
+            self.plans[name] = replace(found, codes=kept, missing=(), refused=None if kept else why, never=never)
 
     def _edge(self, n: Node, operand: str) -> str:
         return next(self._first(e.name) for o, e in zip(self.operators[n.op].operands, args_of(n), strict=True) if o.name == operand)
