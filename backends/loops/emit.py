@@ -65,6 +65,8 @@ class Emitter:
         self.names: dict[str, int] = {}
         self.doubles = False
         """Whether a sum with 2, 4, 8 … times something is one fused multiply-add. The product is exact, so that the sum is the same."""
+        self.inverses: dict[str, Atom] = {}
+        """Divisors whose reciprocals are at hand, where a product with one is precise enough as a quotient."""
         self.taken: frozenset[str] = frozenset()
         """Names of memory that is there already."""
 
@@ -180,6 +182,8 @@ class Emitter:
             fused = self._doubled(fn, args)
             if fused is not None:
                 return fused
+        if fn == "/" and isinstance(args[1], form.Ref) and args[1].name in self.inverses:
+            return self._op("*", (args[0], self.inverses[args[1].name]), hint)
         if args[0].dtype is I64 and fn in ("floordiv", "mod") and (folded := self._divided(fn, args)) is not None:
             return folded
         return self._op(fn, args, hint)

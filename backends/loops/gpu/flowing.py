@@ -119,18 +119,17 @@ class _Flowing(Flash):
                 at = self.at_row(line)
                 last = e.op("-", self.column.n, i64(1))
                 known = self._known(t, r, at, None if self.column.n == i64(self.cut.columns) else last)
+                self._invert()
                 inside = TRUE if self.even else e.op("<", e.op("+", self.first, line), self.row.n)
                 with e.loop("group", i64(0), i64(self.cut.columns // 32), nonempty=True, unroll=True) as group:
                     self._eight(t, group, at, known, inside)
 
-    def _times(self, value: Atom) -> Atom:
-        """A quotient by the sum of the weights, which is 1 at least, as a product: the sums are less precise than that, and so are halves."""
-        e, by = self.e, self.divisor
-        x = e.values.get(value.name) if isinstance(value, form.Ref) else None
-        if by is None or not isinstance(x, form.Op) or x.fn != "/" or x.args[1] != by or x.dtype is not F32:
-            return value
-        over = x.args[0]
-        return e.op("*", over, e.op("/", ONE, by)) if isinstance(over, form.Const | form.Ref) else value
+    def _invert(self) -> None:
+        """Quotients by the sum of the weights, which is 1 at least, become products: the sums are less precise than that, and so are halves. A division has a
+        branch for each element."""
+        by = self.divisor
+        if isinstance(by, form.Ref):
+            self.e.inverses = {by.name: self.e.op("/", ONE, by)}
 
     def _eight(self, t: Atom, group: Atom, at: dict[Leaf, Atom], known: Callable[[int, Atom], dict[Leaf, Atom]], inside: Atom) -> None:
         """32 columns of a row, eight of each of four neighbouring threads: made where the sums are, stored where they lie together."""
@@ -140,7 +139,6 @@ class _Flowing(Flash):
         for k in range(8):
             here = known(k % 2, e.op("+", e.op("*", group, i64(4)), i64(k // 2)))
             value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, self._indices(here), strict=True)}))
-            value = self._times(value)
             e.raw(form.Store(made, i64(k), value if value.dtype is F32 else e.convert(value, F32), F32))
         e.raw(form.Alloc(mine, tensor.dtype, i64(8)))
         e.raw(form.Trade(mine, made))

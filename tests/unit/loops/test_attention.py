@@ -6,9 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipelink_ir.backends.loops.contents import exprs
+from pipelink_ir.backends.loops.form import Op
 from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.backends.loops.print import program_text
 from pipelink_ir.grammar import parse
+from pipelink_ir.ir.dtypes import F32
 from pipelink_ir.ir.targets import parse_arch
 from pipelink_ir.passes.infer.operator import typed_operator
 from tests.unit.loops import interpreter
@@ -58,10 +61,11 @@ def test_no_races(over: str, weights: str, out: str) -> None:
         assert np.isnan(want).any() == (odd and bool(here[:, 15].any()))
 
 
+@pytest.mark.parametrize("out", ["%w[h, i, d] / %z[h, i]", "select(%z[h, i] == 0, 0, %w[h, i, d] / %z[h, i])"])
 @pytest.mark.parametrize("result", ["f32", "f16"])
 @pytest.mark.parametrize(("over", "seen"), [("j < 21", np.ones((5, 21), bool)), ("j < 21 where j <= i + 3", np.arange(21) <= np.arange(5)[:, None] + 3)])
-def test_one_that_flows(over: str, seen: Array, result: str) -> None:
-    text = text_of(over).replace("HxSxD", "2x5x16").replace("HxLxD", "2x21x16").replace("LxL", "21x21").replace("t < D", "t < 16").replace("L >= S", "21 >= 1").replace("16xf16>) {", f"16x{result}>) {{")
+def test_one_that_flows(over: str, seen: Array, result: str, out: str) -> None:
+    text = text_of(over, out=out).replace("HxSxD", "2x5x16").replace("HxLxD", "2x21x16").replace("LxL", "21x21").replace("t < D", "t < 16").replace("L >= S", "21 >= 1").replace("16xf16>) {", f"16x{result}>) {{")
     q, k, v = (RNG.normal(size=shape).astype(np.float16) for shape in ((2, 5, 16), (2, 21, 16), (2, 21, 16)))
     v[:, 15, 3] = np.nan
     program = build_gpu(typed_operator(parse(text, "test.plir").operators[0]), parse_arch("sm_90a"))
@@ -69,6 +73,8 @@ def test_one_that_flows(over: str, seen: Array, result: str) -> None:
     assert "Attend" in {type(x).__name__ for x in _statements(program.kernels[0].body)}
     assert "attend %sums, %top, %total = %q[16, 5, 2, 1, 1" in program_text(program)
     assert ("trade %" in program_text(program)) is (result == "f16")
+    # Halves are multiplied by the reciprocals of a thread's two rows.
+    assert _divisions(program.kernels[0].body) == (2 if result == "f16" else 4)
     got = interpreter.run(program, {"q": q, "k": k, "v": v, "mask": np.ones((21, 21), bool)})["o"]
     scores = np.where(seen, np.einsum("hit,hjt->hij", q.astype(float), k.astype(float)) / 4, -np.inf)
     p = np.exp(scores - scores.max(-1, keepdims=True))
@@ -84,3 +90,11 @@ def _statements(body: Any) -> Any:
         yield s
         for b in blocks(s):
             yield from _statements(b)
+
+
+def _divisions(body: Any) -> int:
+    """So many quotients stand in a block and in those inside."""
+    def count(x: Any) -> int:
+        return isinstance(x, Op) and (x.fn == "/" and x.dtype is F32) + sum(map(count, x.args))
+
+    return sum(count(x) for s in _statements(body) for x in exprs(s))
