@@ -127,7 +127,7 @@ def emit_program(program: Program, operator: Operator | None = None, facts: Targ
 
 def _emit_kernel(kernel: Kernel, symbol: str, facts: TargetFacts, threads: int, aliased: frozenset[str]) -> tuple[list[str], KernelCode]:
     scope = Names(frozenset({symbol, "own", "common"}))
-    w = Writer(kernel, facts, scope, Expressions(kernel, kinds_of(kernel), bounds=Bounds(memories=filled(kernel))))
+    w = Writer(kernel, facts, scope, Expressions(kernel, kinds_of(kernel), bounds=Bounds(memories=filled(kernel))), aliased=aliased)
     table = _needs_table(kernel, facts)
     written = {kernel.tickets, *_stored(kernel.body)}
     params, declared = [], []
@@ -159,8 +159,9 @@ def _emit_kernel(kernel: Kernel, symbol: str, facts: TargetFacts, threads: int, 
     streamed = streamed_in(kernel.body[-1].body) if kernel.body and isinstance(kernel.body[-1], For) else None
     if streamed is not None:
         # The teams, and a warpgroup that feeds them. Registers go from it to them, for which the compiler must know that a processor has one block.
-        threads = 128 * ((streamed.ring if isinstance(streamed, Contract) else streamed.flow).teams + 1)
-        bound = f"{threads}, 1"
+        teams = (streamed.ring if isinstance(streamed, Contract) else streamed.flow).teams
+        threads = 128 * (teams + 1)
+        bound = f"{threads}, {2 if isinstance(streamed, Contract) and teams == 1 else 1}"
     else:
         fit = str(kernel.fit) if threads * kernel.fit <= FEWEST else f"PL_FIT({threads}, {kernel.fit})"
         bound = f"{threads}, {fit}" if kernel.fit and facts.bounds_blocks else str(threads)

@@ -21,12 +21,15 @@ from pipelink_ir.ir.nodes import Expr, IntLit, Name, Range
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.passes.scheduling.counts import count, known, ranges_of
+from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.tensor_cores import EIGHTHS, HALVES, TensorCores, plain_read, tensor_cores_of
 
 ROWS, COLUMNS = 128, 192
 """The tile of a team."""
 ENOUGH = 64
 """Fewer tiles leave too many processors without work."""
+LEAST = 16
+"""Fewer small tiles are left to other kernels."""
 AT_ONCE = 4
 """Instructions of f8, of 32 terms each, that are added up with few bits where that is allowed."""
 DEEP = 256
@@ -75,6 +78,10 @@ class Streamed:
     dtypes: tuple[DType, DType]
     short: int = 0
     """So many instructions are added up with the few bits that tensor cores have for sums of f8, before they are added up in f32."""
+    tile: tuple[int, int] = (ROWS, COLUMNS)
+    """Rows and columns that a team computes at a time."""
+    small: bool = False
+    """Whether tiles are smaller than others: then a processor has two blocks, each of one team."""
 
 
 def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, piece: Piece, chosen: Mapping[str, int] | None = None,
@@ -83,7 +90,7 @@ def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor,
     if arch is None or (arch.sm, arch.suffix) != (90, "a"):
         return None
     found = tensor_cores_of(op, local, piece, chosen, arch)
-    if found is None or found.product.reduce.where is not None or piece.holes or not _large(piece, found):
+    if found is None or found.product.reduce.where is not None or piece.holes:
         return None
     product = found.product
     short = AT_ONCE if found.left.name in EIGHTHS and found.right.name in EIGHTHS and contracts.short_sums(op.op) else 0
@@ -97,21 +104,31 @@ def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor,
         if any(m.gathered and not m.along for m in (left, right)):
             return None
         left, right = (replace(m, turned=not m.along) for m in (left, right))
-    way = Streamed(found, left, right, (first, second), short)
+    tile = _tile(piece, product, right, short)
+    if tile is None:
+        return None
+    way = Streamed(found, left, right, (first, second), short, tile, tile != (ROWS, COLUMNS))
     return replace(way, otherwise=replace(found, unless=way))
 
 
-def _large(piece: Piece, found: TensorCores) -> bool:
-    """Whether there may be enough to do."""
-    p = found.product
-    sizes = [_total([piece.axes[k] for k in axes]) for axes in (p.rows, p.columns, p.batch)]
+def _tile(piece: Piece, p: Product, right: Matrix, short: int) -> tuple[int, int] | None:
+    """The tile of a team; None where there is not enough to do."""
+    rows, columns, batch = (_total([piece.axes[k] for k in axes]) for axes in (p.rows, p.columns, p.batch))
     depth = _total(ranges_of(p.reduce))
     if depth is not None and depth < DEEP:
-        return False
-    rows, columns, batch = sizes
+        return None
+    large = ROWS, COLUMNS
     if rows is None or columns is None or batch is None:
-        return all(n is None or n >= size for n, size in ((rows, ROWS // 2), (columns, COLUMNS // 2)))
-    return -(-rows // ROWS) * -(-columns // COLUMNS) * batch >= ENOUGH
+        return large if all(n is None or n >= size for n, size in ((rows, ROWS // 2), (columns, COLUMNS // 2))) else None
+    if -(-rows // ROWS) * -(-columns // COLUMNS) * batch >= ENOUGH:
+        return large
+    tile = None if short else small_tile(rows, columns, batch, right.along or right.turned)
+    return None if tile is None or -(-rows // tile[0]) * -(-columns // tile[1]) * batch < LEAST else tile
+
+
+def small_tile(rows: int, columns: int, batch: int, along: bool) -> tuple[int, int] | None:
+    """The tile where large ones would leave processors without work."""
+    return None
 
 
 def _total(ranges: Sequence[Range]) -> int | None:

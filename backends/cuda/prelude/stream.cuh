@@ -162,34 +162,50 @@ PL_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" 
 PL_DEVICE void settle(float& sum) { asm volatile("add.f32 %0, %0, 0f00000000;" : "+f"(sum)::"memory"); }
 PL_DEVICE void settle(int& sum) { asm volatile("" : "+r"(sum)::"memory"); }
 template <int PENDING> PL_DEVICE void wgmma_await() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory"); }
-// The registers of 96 sums, as an instruction counts them and as it is told of them.
-#define PL_NUMBERS_96 \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, " \
-  "%25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, " \
-  "%71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, " \
-  "%94, %95"
+// The registers of so many sums, as an instruction counts them and as it is told of them.
+#define PL_NUMBERS_32 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define PL_NUMBERS_48 PL_NUMBERS_32 \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define PL_NUMBERS_64 PL_NUMBERS_48 \
+  ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define PL_NUMBERS_96 PL_NUMBERS_64 \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
+  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define PL_REGISTERS_8(kind, d) kind((d)[0]), kind((d)[1]), kind((d)[2]), kind((d)[3]), kind((d)[4]), kind((d)[5]), kind((d)[6]), kind((d)[7])
-#define PL_REGISTERS_32(kind, d) PL_REGISTERS_8(kind, d), PL_REGISTERS_8(kind, d + 8), PL_REGISTERS_8(kind, d + 16), PL_REGISTERS_8(kind, d + 24)
-#define PL_REGISTERS_96(kind, d) PL_REGISTERS_32(kind, d), PL_REGISTERS_32(kind, d + 32), PL_REGISTERS_32(kind, d + 64)
-// Adds 64 rows by 192 columns of products to the sums of a warpgroup, 96 of each thread; where there are no `more` than these, they take the place of what the
-// registers hold.
-#define PL_WGMMA_192(types, kind, signs, ...) \
-  asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %98, 0;\nwgmma.mma_async.sync.aligned.m64n192" types " {" PL_NUMBERS_96 "}, %96, %97, p" signs ";\n}" \
-               : PL_REGISTERS_96(kind, d) : "l"(a), "l"(b), "r"(more), ##__VA_ARGS__)
+#define PL_REGISTERS_16(kind, d) PL_REGISTERS_8(kind, d), PL_REGISTERS_8(kind, d + 8)
+#define PL_REGISTERS_32(kind, d) PL_REGISTERS_16(kind, d), PL_REGISTERS_16(kind, d + 16)
+#define PL_REGISTERS_48(kind, d) PL_REGISTERS_32(kind, d), PL_REGISTERS_16(kind, d + 32)
+#define PL_REGISTERS_64(kind, d) PL_REGISTERS_32(kind, d), PL_REGISTERS_32(kind, d + 32)
+#define PL_REGISTERS_96(kind, d) PL_REGISTERS_64(kind, d), PL_REGISTERS_32(kind, d + 64)
+// Adds 64 rows by `columns` of products to the sums of a warpgroup, `count` of each thread; where there are no `more` than these, they take the place of what
+// the registers hold. The operands behind the sums have the numbers `first` to `third`.
+#define PL_WGMMA(columns, count, first, second, third, signs, types, kind, ...) \
+  asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, " third ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns types \
+               " {" PL_NUMBERS_##count "}, " first ", " second ", p" signs ";\n}" \
+               : PL_REGISTERS_##count(kind, d) : "l"(a), "l"(b), "r"(more), ##__VA_ARGS__)
 #define PL_WGMMA_TYPES(A, B, S, types, kind, signs, ...) \
-  template <bool ALONG_A, bool ALONG_B> PL_DEVICE void wgmma(A, B, S* d, u64 a, u64 b, int more) { PL_WGMMA_192(types, kind, signs, ##__VA_ARGS__); }
-PL_WGMMA_TYPES(f16, f16, float, "k16.f32.f16.f16", "+f", ", 1, 1, %99, %100", "n"(int(!ALONG_A)), "n"(int(!ALONG_B)))
-PL_WGMMA_TYPES(bf16, bf16, float, "k16.f32.bf16.bf16", "+f", ", 1, 1, %99, %100", "n"(int(!ALONG_A)), "n"(int(!ALONG_B)))
-PL_WGMMA_TYPES(float, float, float, "k8.f32.tf32.tf32", "+f", ", 1, 1")
-PL_WGMMA_TYPES(i8, i8, int, "k32.s32.s8.s8", "+r", "")
-PL_WGMMA_TYPES(i8, u8, int, "k32.s32.s8.u8", "+r", "")
-PL_WGMMA_TYPES(u8, i8, int, "k32.s32.u8.s8", "+r", "")
-PL_WGMMA_TYPES(u8, u8, int, "k32.s32.u8.u8", "+r", "")
-PL_WGMMA_TYPES(f8e4m3, f8e4m3, float, "k32.f32.e4m3.e4m3", "+f", ", 1, 1")
-PL_WGMMA_TYPES(f8e4m3, f8e5m2, float, "k32.f32.e4m3.e5m2", "+f", ", 1, 1")
-PL_WGMMA_TYPES(f8e5m2, f8e4m3, float, "k32.f32.e5m2.e4m3", "+f", ", 1, 1")
-PL_WGMMA_TYPES(f8e5m2, f8e5m2, float, "k32.f32.e5m2.e5m2", "+f", ", 1, 1")
+  template <int N, bool ALONG_A, bool ALONG_B> PL_DEVICE void wgmma(A, B, S* d, u64 a, u64 b, int more) { \
+    if constexpr (N == 64) PL_WGMMA("64", 32, "%32", "%33", "%34", signs("%35", "%36"), types, kind, ##__VA_ARGS__); \
+    if constexpr (N == 96) PL_WGMMA("96", 48, "%48", "%49", "%50", signs("%51", "%52"), types, kind, ##__VA_ARGS__); \
+    if constexpr (N == 128) PL_WGMMA("128", 64, "%64", "%65", "%66", signs("%67", "%68"), types, kind, ##__VA_ARGS__); \
+    if constexpr (N == 192) PL_WGMMA("192", 96, "%96", "%97", "%98", signs("%99", "%100"), types, kind, ##__VA_ARGS__); \
+  }
+#define PL_SIGNS_TURNED(x, y) ", 1, 1, " x ", " y
+#define PL_SIGNS_FLOAT(x, y) ", 1, 1"
+#define PL_SIGNS_NONE(x, y) ""
+PL_WGMMA_TYPES(f16, f16, float, "k16.f32.f16.f16", "+f", PL_SIGNS_TURNED, "n"(int(!ALONG_A)), "n"(int(!ALONG_B)))
+PL_WGMMA_TYPES(bf16, bf16, float, "k16.f32.bf16.bf16", "+f", PL_SIGNS_TURNED, "n"(int(!ALONG_A)), "n"(int(!ALONG_B)))
+PL_WGMMA_TYPES(float, float, float, "k8.f32.tf32.tf32", "+f", PL_SIGNS_FLOAT)
+PL_WGMMA_TYPES(i8, i8, int, "k32.s32.s8.s8", "+r", PL_SIGNS_NONE)
+PL_WGMMA_TYPES(i8, u8, int, "k32.s32.s8.u8", "+r", PL_SIGNS_NONE)
+PL_WGMMA_TYPES(u8, i8, int, "k32.s32.u8.s8", "+r", PL_SIGNS_NONE)
+PL_WGMMA_TYPES(u8, u8, int, "k32.s32.u8.u8", "+r", PL_SIGNS_NONE)
+PL_WGMMA_TYPES(f8e4m3, f8e4m3, float, "k32.f32.e4m3.e4m3", "+f", PL_SIGNS_FLOAT)
+PL_WGMMA_TYPES(f8e4m3, f8e5m2, float, "k32.f32.e4m3.e5m2", "+f", PL_SIGNS_FLOAT)
+PL_WGMMA_TYPES(f8e5m2, f8e4m3, float, "k32.f32.e5m2.e4m3", "+f", PL_SIGNS_FLOAT)
+PL_WGMMA_TYPES(f8e5m2, f8e5m2, float, "k32.f32.e5m2.e5m2", "+f", PL_SIGNS_FLOAT)
 // Adds what fewer bits have been added up in; like `settle`.
 PL_DEVICE void promote(float& sum, float part) { asm volatile("add.f32 %0, %0, %1;" : "+f"(sum) : "f"(part) : "memory"); }
 PL_DEVICE void promote(int& sum, int part) { sum += part; }
@@ -201,7 +217,8 @@ PL_DEVICE void promote(int& sum, int part) { sum += part; }
 // for which it needs as many registers again. So its tile is half as large, the teams take neighbouring rows of the same columns, and all multiply at once: what
 // one adds up runs beside what another multiplies.
 template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGES, bool ALONG_A, bool ALONG_B, int SHORT = 0> struct Stream {
-  static_assert(N == 192, "the instruction is written out for so many columns");
+  static_assert(N == 64 || N == 96 || N == 128 || N == 192, "the instruction is written out for so many columns");
+  static_assert(ALONG_B || N % 64 == 0, "columns come 64 at a time where they lie side by side");
   static_assert(SHORT == 0 || (ALONG_A && ALONG_B && M == 1 && 4 % SHORT == 0), "bytes, of which a team has as many registers twice");
   static constexpr int SHARING = SHORT ? TEAMS : 1, ROWS = 64 * M * SHARING, DEPTH = 128 / int(sizeof(A));
   static constexpr int A_BYTES = ROWS * 128, B_BYTES = N * 128, STAGE = A_BYTES + B_BYTES;
@@ -264,7 +281,7 @@ template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGE
 
   PL_MEMBER void begin_feeding() {
 #if PL_SM90A
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    if (TEAMS > 1) asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (thread() / 32 == TEAMS * 4) {
       describe(draft, maps, left, DEPTH, ALONG_A ? ROWS : DEPTH);
       describe(draft + 128, maps + 128, right, DEPTH, ALONG_B ? N : DEPTH);
@@ -273,7 +290,7 @@ template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGE
   }
   PL_MEMBER void begin_multiplying() {
 #if PL_SM90A
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+    if (TEAMS > 1) asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
 #endif
     for (int i = 0; !SHORT && i < team(); i++) skip();
   }
@@ -320,7 +337,7 @@ template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGE
         wgmma_fence();
         PL_UNROLL
         for (int n = 0; n < SHORT; n++) {
-          wgmma<ALONG_A, ALONG_B>(A(), B(), part, matrix_at(a + (first + n) * 32, 16), matrix_at(b + (first + n) * 32, 16), n > 0);
+          wgmma<N, ALONG_A, ALONG_B>(A(), B(), part, matrix_at(a + (first + n) * 32, 16), matrix_at(b + (first + n) * 32, 16), n > 0);
         }
         wgmma_commit();
         wgmma_await<0>();
@@ -353,7 +370,7 @@ template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGE
       for (int n = 0; n < 4; n++) {
         PL_UNROLL
         for (int i = 0; i < M; i++) {
-          wgmma<ALONG_A, ALONG_B>(A(), B(), sums + i * (N / 2), matrix_at(a + i * 8192 + n * (ALONG_A ? 32 : 2048), ALONG_A ? 16 : 8192),
+          wgmma<N, ALONG_A, ALONG_B>(A(), B(), sums + i * (N / 2), matrix_at(a + i * 8192 + n * (ALONG_A ? 32 : 2048), ALONG_A ? 16 : 8192),
                                      matrix_at(b + n * (ALONG_B ? 32 : 2048), ALONG_B ? 16 : 8192), n > 0 || step > 0);
         }
       }

@@ -234,7 +234,7 @@ class _OnTensorCores(Tiled):
         turns = e.op("*", self.batch.total, each)
         better = self.way.unless
         if better is not None:
-            turns = e.choose(fit(self, better, tiles_of(self)), i64(0), turns)
+            turns = e.choose(fit(self, better, tiles_of(self, better)), i64(0), turns)
         with e.loop("tile", i64(0), turns, kind="block") as p:
             number = e.op("rest", p, each)
             group = e.op("*", across, i64(GROUP))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, i64, key_of
@@ -28,7 +29,7 @@ from pipelink_ir.ir.dtypes import F32, F64, I32, I64, DType
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling import streams
 from pipelink_ir.passes.scheduling.costs import Plan
-from pipelink_ir.passes.scheduling.streams import COLUMNS, ROWS, Matrix, Streamed
+from pipelink_ir.passes.scheduling.streams import Matrix, Streamed
 
 
 def _times(a: form.Expr, b: form.Expr) -> form.Expr:
@@ -44,6 +45,8 @@ GROUP = 16
 MAP_WORDS = 32
 """i64 that a block needs for what it tells the copy engine."""
 TEAM, TEAMS = 128, 2
+HALF = 115712
+"""Bytes of shared memory of a block, where a processor has two: those with small tiles."""
 BYTES = 8
 """Pairs of bytes that a thread makes and stores together."""
 
@@ -58,7 +61,7 @@ def stream_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Stre
 def fit(nest: Tiled, way: Streamed, tiles: Atom) -> Atom:
     """Whether the sizes and the memory of a call are fit for streams: what is read where it lies begins at a multiple of 16 bytes."""
     e = nest.e
-    out = e.op("and", e.op(">=", tiles, i64(streams.ENOUGH)), e.op(">=", nest.depth.total, i64(streams.DEEP)))
+    out = e.op("and", e.op(">=", tiles, i64(streams.LEAST if way.small else streams.ENOUGH)), e.op(">=", nest.depth.total, i64(streams.DEEP)))
     for m, dtype, other in zip((way.left, way.right), way.dtypes, (nest.across, nest.down), strict=True):
         if m.gathered:
             out = e.op("and", out, e.op(">=", other.total, i64(streams.BESIDE)))
@@ -76,10 +79,10 @@ def uneven(nest: Tiled, m: Matrix, dtype: DType) -> Atom:
     return found[0] if len(found) == 1 else e.op("or", *found)
 
 
-def tiles_of(nest: Tiled) -> Atom:
+def tiles_of(nest: Tiled, way: Streamed) -> Atom:
     """How many tiles of a team there are."""
-    e = nest.e
-    return e.op("*", nest.batch.total, e.op("*", _parts(nest, nest.across, COLUMNS), _parts(nest, nest.down, ROWS)))
+    e, (rows, columns) = nest.e, way.tile
+    return e.op("*", nest.batch.total, e.op("*", _parts(nest, nest.across, columns), _parts(nest, nest.down, rows)))
 
 
 def _parts(nest: Tiled, axis: Flat, size: int) -> Atom:
@@ -168,20 +171,24 @@ class _Stream(Streams):
     def __init__(self, lo: Lowering, jobs: list[Job], way: Streamed) -> None:
         super().__init__(lo, jobs, way)
         along = (way.left.along or way.left.turned, way.right.along or way.right.turned)
-        self.ring = form.Ring(*way.dtypes, self.kind.dtype, ROWS // 64 // (TEAMS if way.short else 1), COLUMNS, along, TEAMS, short=way.short)
+        self.rows, self.columns = way.tile
+        teams = 1 if way.small else TEAMS
+        self.ring = form.Ring(*way.dtypes, self.kind.dtype, self.rows // 64 // (teams if way.short else 1), self.columns, along, teams, short=way.short)
+        if way.small:
+            self.ring = replace(self.ring, stages=(HALF - self.ring.shared) // (128 * (self.rows + self.columns)) + self.ring.stages)
 
     def write(self) -> None:
         """Writes the kernel."""
         lo, e = self.lo, self.e
-        across, down = _parts(self, self.across, COLUMNS), _parts(self, self.down, ROWS)
-        each, tiles = e.op("*", across, down), tiles_of(self)
+        across, down = _parts(self, self.across, self.columns), _parts(self, self.down, self.rows)
+        each, tiles = e.op("*", across, down), tiles_of(self, self.way)
         maps = e.memory("maps")
         lo.scratch.append(form.Buffer(maps, "temporary", I64, (self._words(),)))
         terms = self.depth.total
         panels = self._panel(self.way.left, self.down, True), self._panel(self.way.right, self.across, False)
         turns = e.choose(fit(self, self.way, tiles), tiles, i64(0))
         # Teams that share a tile have its rows in order.
-        sharing = ROWS // self.ring.rows
+        sharing = self.rows // self.ring.rows
         if sharing > 1:
             turns = e.op("*", turns, i64(sharing))
         with e.loop("tile", i64(0), turns, kind="block") as turn:
@@ -189,10 +196,10 @@ class _Stream(Streams):
             number, group = e.op("rest", p, each), e.op("*", across, i64(GROUP))
             above = e.op("*", e.op("quot", number, group), i64(GROUP))
             inside, rows = e.op("rest", number, group), e.op("min", e.op("-", down, above), i64(GROUP))
-            row = e.op("*", e.op("+", above, e.op("rest", inside, rows)), i64(ROWS))
+            row = e.op("*", e.op("+", above, e.op("rest", inside, rows)), i64(self.rows))
             if sharing > 1:
                 row = e.op("+", row, e.op("*", e.op("rest", turn, i64(sharing)), i64(self.ring.rows)))
-            column = e.op("*", e.op("quot", inside, rows), i64(COLUMNS))
+            column = e.op("*", e.op("quot", inside, rows), i64(self.columns))
             batch = e.op("quot", p, each)
             self.fixed = dict(zip(self.product.batch, unravel(lo, self.batch.ranges, batch), strict=True))
             sums = e.memory("sums")
@@ -206,9 +213,9 @@ class _Stream(Streams):
             return form.Op("floordiv", (form.Op("+", (self._all(axes), i64(size - 1)), I64), i64(size)), I64)
 
         p = self.product
-        blocks = form.Op("*", (part(p.batch, 1), form.Op("*", (part(p.rows, ROWS), part(p.columns, COLUMNS)), I64)), I64)
+        blocks = form.Op("*", (part(p.batch, 1), form.Op("*", (part(p.rows, self.rows), part(p.columns, self.columns)), I64)), I64)
         # They begin at a multiple of 128 bytes.
-        return form.Op("+", (form.Op("*", (blocks, i64(ROWS // self.ring.rows * MAP_WORDS)), I64), i64(16)), I64)
+        return form.Op("+", (form.Op("*", (blocks, i64(self.rows // self.ring.rows * MAP_WORDS)), I64), i64(16)), I64)
 
     def _panel(self, m: Matrix, side: Flat, left: bool) -> form.Panel:
         e, terms, lines, batches = self.e, self.depth.total, side.total, self.batch.total
@@ -348,7 +355,7 @@ class _Stream(Streams):
                 value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))
                 if value.dtype is not t.dtype.compute and not (value.dtype is F64 and t.dtype.is_float):
                     value = e.convert(value, t.dtype.compute)
-                values.append(value)
+                values.append(e.unrounded(value, t.dtype))
         # What is traded becomes narrow on the way, two or four at a time.
         wide = {2: F32, 1: I32}.get(dtype.bytes) if dtype.is_float == (dtype.bytes == 2) and len(columns) > 1 else None
         held = dtype if wide is None or any(v.dtype is not wide for v in values) else wide

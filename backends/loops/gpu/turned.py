@@ -78,7 +78,7 @@ class _Made(Streams):
         across = e.op("floordiv", e.op("+", fast, i64(THREADS - 1)), i64(THREADS))
         down = e.op("floordiv", e.op("+", slow, i64(lines - 1)), i64(lines))
         pieces = e.op("*", self.batch.total, e.op("*", across, down))
-        wanted = e.op("and", fit(self, self.way, tiles_of(self)), TRUE if m.moved else self.uneven(m))
+        wanted = e.op("and", fit(self, self.way, tiles_of(self, self.way)), TRUE if m.moved else self.uneven(m))
         with e.loop("piece", i64(0), e.choose(wanted, pieces, i64(0)), kind="block") as p:
             above = e.op("quot", p, across)
             column, line = e.op("*", e.op("rest", p, across), i64(THREADS)), e.op("*", e.op("rest", above, down), i64(lines))
@@ -115,7 +115,7 @@ class _Made(Streams):
         last = len(source.shape) - 1
         even = [e.op("==", e.op("mod", n, i64(each)), i64(0)) for n in (size, extent(lo, source, last), e.op("-", first, low(lo, source, last)))]
         together = e.all_of([*even, aligned(lo, m.tensor, each * source.dtype.bytes)])
-        with e.loop("piece", i64(0), e.choose(fit(self, self.way, tiles_of(self)), pieces, i64(0)), kind="block") as p:
+        with e.loop("piece", i64(0), e.choose(fit(self, self.way, tiles_of(self, self.way)), pieces, i64(0)), kind="block") as p:
             with self.team.loop("t", i64(0), i64(THREADS), nonempty=True) as t:
                 own = e.memory("own")
                 e.raw(form.Alloc(own, source.dtype, i64(ROUNDS * each)))
@@ -169,7 +169,7 @@ class _Made(Streams):
         across, down = (e.op("floordiv", e.op("+", n, i64(whole - 1)), i64(whole)) for n in (lines, terms))
         squares = e.op("*", self.batch.total, e.op("*", across, down))
         together = e.op("and", aligned(lo, m.tensor, CHUNK), e.op("not", self.uneven(m)))
-        with e.loop("square", i64(0), e.choose(fit(self, self.way, tiles_of(self)), squares, i64(0)), kind="block") as p:
+        with e.loop("square", i64(0), e.choose(fit(self, self.way, tiles_of(self, self.way)), squares, i64(0)), kind="block") as p:
             above = e.op("quot", p, across)
             line, term = e.op("*", e.op("rest", p, across), i64(whole)), e.op("*", e.op("rest", above, down), i64(whole))
             batch = e.op("quot", above, down)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from pipelink_ir.backends.loops import form
-from pipelink_ir.backends.loops.gpu import stream
 from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.backends.loops.print import program_text
 from pipelink_ir.grammar import parse
@@ -124,7 +123,7 @@ def test_what_is_not_a_number_stays_where_it_is() -> None:
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products that stream, of small tiles, however small they are."""
-    for module, name, value in ((streams, "ENOUGH", 1), (streams, "DEEP", 1), (stream, "ROWS", 64), (stream, "COLUMNS", 16)):
+    for module, name, value in ((streams, "ENOUGH", 1), (streams, "DEEP", 1), (streams, "ROWS", 64), (streams, "COLUMNS", 16)):
         monkeypatch.setattr(module, name, value)
 
 
@@ -150,7 +149,7 @@ def test_products_that_stream(left: tuple[int, int], right: tuple[int, int], bod
 @pytest.mark.usefixtures("little")
 def test_narrow_results_that_threads_trade(monkeypatch: pytest.MonkeyPatch, result: str, columns: int) -> None:
     """Eight at a time where lines are multiples of that, else two."""
-    monkeypatch.setattr(stream, "COLUMNS", 32)
+    monkeypatch.setattr(streams, "COLUMNS", 32)
     x, w = array("f16", 70, 40), array("f16", 40, columns)
     program = built(op(f"%x: tensor<MxKxf16>, %w: tensor<KxNxf16> -> %y: tensor<MxNx{result}>", "%y[i, j] = sum[k < K](%x[i, k] * %w[k, j])"), HOPPER)
     assert "trade %" in program_text(program)
