@@ -84,10 +84,11 @@ def register_pass(name: str, description: str, options: type[Any] = NoOptions, *
     return register
 
 
-def find_pass(name: str, where: str = "") -> Pass:
-    """The pass of that name, imported now if it was not; `where` is put before the message of the `UsageError`."""
+def find_pass(name: str, where: str = "", others: Iterable[str] = ()) -> Pass:
+    """The pass of that name, imported now if it was not; `where` is put before the message of the `UsageError`, `others` are names that
+    would be understood there, too."""
     if name not in PASSES:
-        near = did_you_mean(name, (*PASSES, *ALIASES))
+        near = did_you_mean(name, (*PASSES, *others))
         raise UsageError(f"{where}there is no pass '{name}'" + (f"; {near}" if near else f"; the passes are {', '.join(PASSES)}"))
     if name not in _REGISTRY:
         importlib.import_module(module_of(name))
@@ -112,7 +113,7 @@ def _parse(text: str) -> list[Step]:
                 raise UsageError(f"{entry.place}'{entry.name}' is a name for several passes and takes no options")
             steps += _parse(ALIASES[entry.name])
             continue
-        found = find_pass(entry.name, entry.place)
+        found = find_pass(entry.name, entry.place, ALIASES)
         steps.append(Step(found, _options(found, entry.options)))
     return steps
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipelink_ir.cli import console
-from pipelink_ir.cli.calibration_options import add_calibration_option, calibrated_steps
-from pipelink_ir.cli.pass_options import add_pass_options, steps_of, watch
-from pipelink_ir.cli.pipeline_options import add_pipeline_options, attributes, settings
+from pipelink_ir.cli.calibration_options import add_calibration_option
+from pipelink_ir.cli.compiling import compiled_for, target_here
+from pipelink_ir.cli.pass_options import add_pass_options, dump_backend
+from pipelink_ir.cli.pipeline_options import add_pipeline_options, settings
 from pipelink_ir.cli.tables import add_format_option, table
-from pipelink_ir.cli.tune_options import add_tune_options, check_tune, sizes_of, tune_now, tuned_steps
+from pipelink_ir.cli.tune_options import add_tune_options, check_tune, sizes_of
 from pipelink_ir.ir.diagnostics import UsageError
 
 if TYPE_CHECKING:
     from pipelink_ir.runtime.bench import Measured
-    from pipelink_ir.runtime.compile import Compiled
     from pipelink_ir.runtime.project import Project
 
 HEAD = ("node", "operator", "KiB", "ms", "GB/s", "of copy", "share")
@@ -52,58 +52,32 @@ def execute(args: argparse.Namespace) -> int:
 
 def _execute(args: argparse.Namespace, project: Project) -> int:
     from pipelink_ir.runtime.bench import made_inputs, measure
+    from pipelink_ir.runtime.compile import Settings
     from pipelink_ir.runtime.transfer import Inputs
     if args.runs < 1:
         raise UsageError("--runs is 1 or more")
     if args.seed < 0:
         raise UsageError("--seed is 0 or more")
     check_tune(args)
-    sizes, files = sizes_of(args.size), Inputs(args.inputs, settings(args.one_in, "--in"))
-    compiled = _compile(args, project)
+    sizes, files, chosen = sizes_of(args.size), Inputs(args.inputs, settings(args.one_in, "--in")), Settings(project.copies or "refuse", project=project)
+    target = target_here(args, chosen)
+    if target.name != "cpu" and target.device is None:
+        raise UsageError(f"times are measured on 'cpu' and 'cuda', not on '{target.name}'")
+    compiled, looking = compiled_for(args, target, "bench", chosen)
     console.report(compiled.diagnostics)
-    known = {name for o in compiled.inputs for d in o.type.dims for name in _names(d)}
-    for name in sizes:
-        if name not in known:
-            raise UsageError(f"--size: '@{compiled.pipeline.name}' has no size '{name}' in its inputs; it has {', '.join(sorted(known)) or 'none'}")
     arrays, origins = files.read(compiled)
     arrays = made_inputs(compiled, arrays, sizes, args.seed)
     compiled.check(arrays, origins)
     if args.tune:
-        compiled = _compile(args, project, arrays)
+        compiled, looking = compiled_for(args, target, "bench", chosen, tuned_on=arrays)
     found = measure(compiled, arrays, args.runs)
+    if looking.dump is not None:
+        dump_backend(looking.dump, compiled.pipeline.name, compiled.artifacts)
     if args.format == "json":
         print(json.dumps(found.as_json(), indent=1, default=str))
     else:
         show(found)
     return 0
-
-
-def _compile(args: argparse.Namespace, project: Project, tuned_on: dict[str, Any] | None = None) -> Compiled:
-    """The program compiled. With `tuned_on`, schedules are measured on these arrays before."""
-    from pipelink_ir.runtime.compile import Settings, compile_module
-    from pipelink_ir.runtime.sources import read_program
-    from pipelink_ir.runtime.targets import best_target, on_gpu, parse_target
-    target = on_gpu(parse_target(args.target or project.runs_on() or best_target()))
-    if target.name != "cpu" and target.device is None:
-        raise UsageError(f"times are measured on 'cpu' and 'cuda', not on '{target.name}'")
-    if args.stop_after:
-        raise UsageError("--stop-after prints a program that is not finished; it does not go with 'bench'")
-    steps, looking = steps_of(args, target), watch(args)
-    module = read_program(args.file)
-    steps = calibrated_steps(args, project.steps(steps, checked=bool(args.target or module.targets)))
-    chosen = Settings(project.copies or "refuse", project=project)
-    if tuned_on is not None:
-        tune_now(args, module, target, attributes(args), steps, chosen, tuned_on, {})
-    steps = tuned_steps(args, steps, target, module)
-    try:
-        return compile_module(module, target, args.pipeline, attributes(args), steps=steps, hooks=looking.hooks, settings=chosen)
-    finally:
-        looking.finish()
-
-
-def _names(dim: Any) -> set[str]:
-    from pipelink_ir.ir.walk import names_in
-    return names_in(dim)
 
 
 def show(found: Measured) -> None:

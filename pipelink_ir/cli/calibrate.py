@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from pipelink_ir.cli import console
 from pipelink_ir.cli.data_options import add_data_options, samples_of, say_passed_over
 from pipelink_ir.cli.pipeline_options import add_pipeline_options, attributes
-from pipelink_ir.cli.tables import add_format_option, count, finite, table, with_progress
+from pipelink_ir.cli.tables import add_format_option, count, finite, progress, table
+from pipelink_ir.ir.diagnostics import UsageError
 
 if TYPE_CHECKING:
     from pipelink_ir.runtime.calibration.measure import Calibrated
@@ -51,11 +52,14 @@ def _execute(args: argparse.Namespace, project: Project) -> int:
     samples = samples_of(args)
     target = parse_target(args.on or project.runs_on() or best_target())
     module = read_program(args.file)  # first: beside what is no file there is no other
+    if args.output in STDOUT_PATHS and args.format != "table":
+        raise UsageError(f"standard output is either the file of ranges or the result as {args.format}: '-o -' and '--format {args.format}' do not go together")
     output = None if args.output == files.OFF else files.goes_to(args.file, args.output)
     archs = [t.strip() for text in args.target for t in text.split(",")]
     job = Job(module, target, args.pipeline, attributes(args), Settings(project.copies or "refuse", project=project),
               args.method, args.percentile, archs)
-    found = with_progress(job, lambda: job.run(samples, output))
+    with progress("compiling") as job.watch:
+        found = job.run(samples, output)
     say_passed_over(samples)
     if samples.random:
         console.say("pipelinkc: warning: these are ranges of random numbers, not of data")

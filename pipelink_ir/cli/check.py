@@ -58,7 +58,11 @@ def execute(args: argparse.Namespace) -> int:
 
 def _targets(text: str | None) -> tuple[Target, ...]:
     from pipelink_ir.runtime.targets import parse_target
-    return tuple(parse_target(name.strip()) for name in text.split(",")) if text is not None else ()
+    targets = tuple(parse_target(name.strip()) for name in text.split(",")) if text is not None else ()
+    for target in targets:
+        if target.arch is None:
+            raise UsageError(f"--target: what is right depends on the architecture, and '{target.name}' names none; write 'sm_90'")
+    return targets
 
 
 @dataclass(frozen=True, slots=True)

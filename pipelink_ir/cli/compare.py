@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pipelink_ir.cli import console
 from pipelink_ir.cli.data_options import add_data_options, samples_of, say_passed_over
 from pipelink_ir.cli.pipeline_options import add_pipeline_options, attributes
-from pipelink_ir.cli.tables import add_format_option, count, finite, table, with_progress
+from pipelink_ir.cli.tables import add_format_option, count, finite, progress, table
 
 if TYPE_CHECKING:
     from pipelink_ir.runtime.calibration.comparing import Compared
@@ -49,7 +49,8 @@ def _execute(args: argparse.Namespace, project: Project) -> int:
     path = None if args.file in STDIN_PATHS else args.file
     job = Comparison(read_program(args.file), path, args.pipeline, attributes(args), Settings(project.copies or "refuse", project=project), a, b,
                      args.threshold)
-    found = with_progress(job, lambda: job.run(samples))
+    with progress("compiling") as job.watch:
+        found = job.run(samples)
     say_passed_over(samples)
     print(json.dumps(as_json(found), indent=1)) if args.format == "json" else show(found)
     return 0

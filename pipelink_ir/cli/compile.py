@@ -21,7 +21,7 @@ from pipelink_ir.ir.diagnostics import Report, UsageError, did_you_mean
 from pipelink_ir.ir.source import NOWHERE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pipelink_ir.ir.nodes import Module
     from pipelink_ir.passes.manager import Step
@@ -74,8 +74,11 @@ def execute(args: argparse.Namespace) -> int:
         return 0
     _check(args, target, emit)
     check_tune(args)
+    sizes = sizes_of(args.size)
+    if sizes and not args.tune:
+        raise UsageError("--size is for the arrays that schedules are measured on, and without --tune none are")
     with project.environment():
-        return _compile(args, target, emit, steps, project)
+        return _compile(args, target, emit, steps, project, sizes)
 
 
 def _what(args: argparse.Namespace) -> str:
@@ -107,7 +110,7 @@ def _pipeline_text(steps: tuple[Step, ...]) -> str:
     return pipeline_text(steps)
 
 
-def _compile(args: argparse.Namespace, target: Target, emit: str, steps: tuple[Step, ...], project: Project) -> int:
+def _compile(args: argparse.Namespace, target: Target, emit: str, steps: tuple[Step, ...], project: Project, sizes: Mapping[str, int]) -> int:
     from pipelink_ir.passes.ledger import check_denied, ledger
     from pipelink_ir.passes.manager import run_passes
     from pipelink_ir.runtime.attributes import with_attributes
@@ -120,7 +123,7 @@ def _compile(args: argparse.Namespace, target: Target, emit: str, steps: tuple[S
     values = attributes(args)
     if args.tune:
         from pipelink_ir.runtime.compile import Settings
-        tune_now(args, module, target, values, steps, Settings(project.copies or "refuse", project=project), {}, sizes_of(args.size))
+        tune_now(args, module, target, values, steps, Settings(project.copies or "refuse", project=project), {}, sizes)
     steps = tuned_steps(args, steps, target, module)
     if values:
         module = with_attributes(module, pick_pipeline(module, args.pipeline), values)

@@ -25,7 +25,7 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
                        help="one input from .npy, .npz or an image as 'run' takes them; a pattern ('img=photos/*.png:unit') is a sample for each file")
     group.add_argument("--random", metavar="N", type=int, help="N samples of random numbers instead of data, to try things out; ranges mean nothing then")
     group.add_argument("--size", metavar="NAME=N", action="append", default=[], help="with --random: sizes that no array says, 'H=1080,W=1920'")
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="with --random: of the first sample (default 0)")
+    group.add_argument("--seed", type=int, metavar="N", help="with --random: of the first sample (default 0)")
 
 
 def samples_of(args: argparse.Namespace) -> Samples:
@@ -35,8 +35,9 @@ def samples_of(args: argparse.Namespace) -> Samples:
     from pipelink_ir.runtime.transfer import Inputs
     one = settings(args.one_in, "--in")
     if args.random is None:
-        if args.size:
-            raise UsageError("--size is for random numbers, which are no data: give --data or --in, or say so with --random N")
+        if args.size or args.seed is not None:
+            flag = "--size" if args.size else "--seed"
+            raise UsageError(f"{flag} is for random numbers, which are no data: give --data or --in without it, or say so with --random N")
         found = Files(args.data, args.inputs, one)
         if not found.size:
             raise UsageError("there is no data: --data a.npz b.npz …, --data FOLDER or --in NAME=PATTERN; random numbers only with --random N")
@@ -47,9 +48,10 @@ def samples_of(args: argparse.Namespace) -> Samples:
         raise UsageError("--random stands for data: '--data' does not go with it")
     if not 1 <= args.random <= RANDOM:
         raise UsageError(f"--random is from 1 to {RANDOM}")
-    if args.seed < 0:
+    seed = args.seed or 0
+    if seed < 0:
         raise UsageError("--seed is 0 or more")
-    return Made(args.random, sizes_of(args.size), args.seed, Inputs(args.inputs, one) if args.inputs or one else None)
+    return Made(args.random, sizes_of(args.size), seed, Inputs(args.inputs, one) if args.inputs or one else None)
 
 
 def say_passed_over(samples: Samples) -> None:

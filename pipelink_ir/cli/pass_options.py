@@ -55,20 +55,20 @@ def steps_of(args: argparse.Namespace, target: Target) -> tuple[Step, ...]:
     return stop_after(steps, args.stop_after) if args.stop_after else steps
 
 
-def watch(args: argparse.Namespace) -> Watch:
-    """The hooks that the flags ask for, in the order that `passes/hooks.py` wants."""
+def watch(args: argparse.Namespace, quietly: bool = False) -> Watch:
+    """The hooks that the flags ask for, in the order that `passes/hooks.py` wants; `quietly` none of those that show something."""
     from pipelink_ir.passes.hooks import CrashFile, DumpDir, PrintIR, TimePasses, VerifyEach, split_names
     hooks: list[Hook] = []
-    timer = TimePasses() if args.time_passes else None
+    timer = TimePasses() if args.time_passes and not quietly else None
     if timer is not None:
         hooks.append(timer)
     if not args.no_verify_each:
         hooks.append(VerifyEach())
     before, after = (tuple(n for text in texts for n in split_names(text)) for texts in (args.print_ir_before, args.print_ir_after))
-    if before or after or args.print_ir_after_all or args.print_ir_after_change:
+    if not quietly and (before or after or args.print_ir_after_all or args.print_ir_after_change):
         hooks.append(PrintIR(before, after, args.print_ir_after_all, args.print_ir_after_change))
     dump = None
-    if args.dump_dir is not None:
+    if args.dump_dir is not None and not quietly:
         dump = DumpDir(_folder(args.dump_dir))
         hooks.append(dump)
     hooks.append(CrashFile(("--target", args.target) if args.target else ()))

@@ -20,12 +20,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.cli import console
-from pipelink_ir.cli.calibration_options import add_calibration_option, calibrated_steps
+from pipelink_ir.cli.calibration_options import add_calibration_option
+from pipelink_ir.cli.compiling import compiled_for, target_here
 from pipelink_ir.cli.crash import crash_file
 from pipelink_ir.cli.ledger_options import add_ledger_options, denied, explain
-from pipelink_ir.cli.pass_options import Watch, add_pass_options, dump_backend, steps_of, watch
-from pipelink_ir.cli.pipeline_options import add_pipeline_options, attributes, settings
-from pipelink_ir.cli.tune_options import add_tune_options, check_tune, tune_now, tuned_steps
+from pipelink_ir.cli.pass_options import add_pass_options, dump_backend
+from pipelink_ir.cli.pipeline_options import add_pipeline_options, settings
+from pipelink_ir.cli.tune_options import add_tune_options, check_tune
 from pipelink_ir.ir.diagnostics import UsageError
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _execute(args: argparse.Namespace, project: Project) -> int:
+    from pipelink_ir.runtime.compile import Settings
     from pipelink_ir.runtime.memory import memory_lines
     from pipelink_ir.runtime.sources import STDIN_PATHS
     from pipelink_ir.runtime.transfer import Inputs, Outputs
@@ -71,13 +73,15 @@ def _execute(args: argparse.Namespace, project: Project) -> int:
         raise UsageError("standard input is asked for twice")
     outputs.check_paths([args.file, *inputs.paths])
     clock = Clock()
-    compiled, looking = _compile(args, clock, project)
+    chosen = Settings(args.copies or project.copies or "refuse", args.check_values, denied(args), project)
+    target = target_here(args, chosen)
+    compiled, looking = compiled_for(args, target, "run", chosen, float64=args.float64, lap=clock.lap)
     # What the arrays get wrong is told before the backend begins, which takes longer.
     outputs.check(compiled)
     arrays, origins = inputs.read(compiled)
     if args.tune:
         compiled.check(arrays, origins, args.copies)
-        compiled, looking = _compile(args, clock, project, arrays)
+        compiled, looking = compiled_for(args, target, "run", chosen, float64=args.float64, tuned_on=arrays, lap=clock.lap)
     console.report(compiled.diagnostics)
     bound = compiled.check(arrays, origins, args.copies)
     clock.lap("arrays")
@@ -109,35 +113,6 @@ class Clock:
     def lap(self, what: str) -> None:
         now = time.perf_counter()
         self.times[what], self._last = 1000 * (now - self._last), now
-
-
-def _compile(args: argparse.Namespace, clock: Clock, project: Project, tuned_on: dict[str, Any] | None = None) -> tuple[Compiled, Watch]:
-    """The program compiled. With `tuned_on`, schedules are measured on these arrays before."""
-    from pipelink_ir.runtime.compile import Settings, compile_module
-    from pipelink_ir.runtime.sources import read_program
-    from pipelink_ir.runtime.targets import best_target, on_gpu, parse_target
-    target = on_gpu(parse_target(args.target or project.runs_on() or best_target()))
-    if args.stop_after:
-        raise UsageError("--stop-after prints a program that is not finished; it does not go with 'run'")
-    steps, looking = steps_of(args, target), watch(args)
-    if args.print_pipeline:
-        from pipelink_ir.passes.manager import pipeline_text
-        console.say(pipeline_text(steps))
-    chosen = Settings(args.copies or project.copies or "refuse", args.check_values, denied(args), project)
-    module = read_program(args.file)
-    steps = calibrated_steps(args, project.steps(steps, checked=bool(args.target or module.targets)))
-    clock.lap("reading")
-    if tuned_on is not None:
-        tune_now(args, module, target, attributes(args), steps, chosen, tuned_on, {})
-        clock.lap("tuning")
-    steps = tuned_steps(args, steps, target, module)
-    try:
-        compiled = compile_module(module, target, args.pipeline, attributes(args), float64=args.float64, steps=steps, hooks=looking.hooks,
-                                  settings=chosen)
-    finally:
-        looking.finish()
-    clock.lap("passes")
-    return compiled, looking
 
 
 def _again(args: argparse.Namespace) -> list[str | None]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.cli import console
+from pipelink_ir.cli.tables import progress, table
 from pipelink_ir.ir.diagnostics import UsageError
 
 if TYPE_CHECKING:
@@ -55,32 +56,19 @@ def tuned_steps(args: argparse.Namespace, steps: Sequence[Step], target: Target,
 def tune_now(args: argparse.Namespace, module: Module, target: Target, attributes: Mapping[str, Any], steps: Sequence[Step], settings: Settings,
              given: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
     """Measure, keep what is better, and tell of it on standard error."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from pipelink_ir.runtime.compile import tune
     from pipelink_ir.runtime.tuning.files import kept
-    err = Console(file=sys.stderr, markup=False, highlight=False)
-    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=err, transient=True) as progress:
-        task = progress.add_task("tuning", total=None)
-        outcome = tune(module, target, args.pipeline, attributes, steps=steps, settings=settings, given=given, sizes=sizes,
-                       watch=lambda what, done, total: progress.update(task, description=what, completed=done, total=total))
+    with progress("tuning") as watch:
+        outcome = tune(module, target, args.pipeline, attributes, steps=steps, settings=settings, given=given, sizes=sizes, watch=watch)
     path = kept(outcome.entries, args.file, args.tuned, outcome.arch)
     show(outcome, path)
 
 
 def show(outcome: Outcome, path: str) -> None:
     """What was tried, operator by operator."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    err = Console(file=sys.stderr, markup=False, highlight=False, width=160)
     for f in outcome.found:
-        table = Table("schedule", "ms", "", box=box.SIMPLE_HEAD)
-        table.add_row("default", f"{f.default_ms:.4f}", "")
-        for t in sorted(f.tried, key=lambda t: (t.ms is None, t.ms or 0.0)):
-            table.add_row(t.what, "" if t.ms is None else f"{t.ms:.4f}", t.status)
+        tried = [(t.what, "" if t.ms is None else f"{t.ms:.4f}", t.status) for t in sorted(f.tried, key=lambda t: (t.ms is None, t.ms or 0.0))]
         console.say(f"@{f.operator}: numbers compared with {f.checked}")
-        err.print(table)
+        table(("schedule", "ms", ""), [("default", f"{f.default_ms:.4f}", ""), *tried], 3, file=sys.stderr)
     better = sum(1 for f in outcome.found if f.schedule)
     console.say(f"{better} of {len(outcome.found)} operators have a better schedule now, for {outcome.arch} ({outcome.device}): {path}")

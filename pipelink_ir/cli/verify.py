@@ -11,11 +11,12 @@ from pipelink_ir.cli import console
 from pipelink_ir.ir.diagnostics import Report, UsageError
 
 if TYPE_CHECKING:
+    from pipelink_ir.runtime.project import Project
     from pipelink_ir.runtime.targets import Target
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="a .plir file")
+    parser.add_argument("file", metavar="FILE", help="a .plir file, '-' for standard input")
     parser.add_argument("--op", metavar="NAME", action="append", default=[], help="this operator alone; may be given several times")
     parser.add_argument("--target", metavar="TARGET", default="cuda", help="cuda (the default), cuda:N, or cuda-emulated, which plays a GPU")
     parser.add_argument("--runs", metavar="N", type=int, default=20, help="runs for each way to call an operator (default 20)")
@@ -23,6 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
+    from pipelink_ir.runtime.project import find_project
+    if args.runs < 1:
+        raise UsageError("--runs is 1 or more")
+    project = find_project(args.file)
+    with project.environment():
+        return _execute(args, project)
+
+
+def _execute(args: argparse.Namespace, project: Project) -> int:
     from pipelink_ir.passes.manager import parse_passes, run_passes
     from pipelink_ir.runtime.sources import read_program
     from pipelink_ir.runtime.targets import parse_target
@@ -31,7 +41,7 @@ def execute(args: argparse.Namespace) -> int:
     if target.device is None and not target.played:
         raise UsageError(f"hand-written kernels run on a GPU: --target is cuda or cuda:N, not '{args.target}'")
     report = Report()
-    module = run_passes(read_program(args.file), parse_passes("resolve"), report)
+    module = run_passes(read_program(args.file), project.steps(parse_passes("resolve"), checked=True), report)
     report.stop_if_failed()
     module = chosen(module, args.op)
     if all(o.kernel is None for o in module.operators):

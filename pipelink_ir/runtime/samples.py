@@ -24,12 +24,15 @@ def made_inputs(compiled: Runnable, given: Mapping[str, Any], sizes: Mapping[str
                 if env[name] != sizes[name]:
                     shape = list(np.shape(given[operand.name]))
                     raise UsageError(f"--size: {name} is {sizes[name]}, but {env[name]} in the array for '%{operand.name}', {shape}")
+    known = {n for o in compiled.inputs for d in o.type.dims for n in names_in(d)}
+    for name in sizes.keys() - known:
+        raise UsageError(f"--size: '@{compiled.pipeline.name}' has no size '{name}' in its inputs; it has {', '.join(sorted(known)) or 'none'}")
     env |= sizes
     missing = [n for n in dict.fromkeys(n for o in compiled.inputs if o.name not in given for d in o.type.dims for n in sorted(names_in(d))) if n not in env]
     if missing:
         which = "size" if len(missing) == 1 else "sizes"
         raise UsageError(f"the {which} {', '.join(missing)} of '@{compiled.pipeline.name}' must be given: --size {','.join(f'{n}=256' for n in missing)}, "
-                         "or arrays by --in and --inputs")
+                         "or arrays that have them")
     rng = np.random.default_rng(seed)
     out = {}
     for o in compiled.inputs:

@@ -149,3 +149,14 @@ def test_rates() -> None:
     found: Any = Measured("p", "cpu", {}, 16e9, 8_000_000, (3.0, 1.0, 2.0), None, (kernel,)).as_json()
     assert (found["ms"], found["floor_ms"], found["of_floor"]) == (2.0, 0.5, 0.25)
     assert found["kernels"][0]["of_copy_rate"] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("more", [[], ["--tune"]], ids=["plain", "tuned"])
+def test_what_the_compiler_does_is_shown_once(pipelinkc: Command, program: Path, tmp_path: Path, more: list[str]) -> None:
+    """With `--tune` programs are compiled twice, to learn which arrays they take and with what was measured."""
+    done = pipelinkc("bench", program, "--target", "cpu", "--size", "N=4,H=4", "--runs", "1", "--print-pipeline", "--time-passes", "--print-ir-after=fuse",
+                     "--dump-dir", tmp_path / "dump", *more)
+    assert done.status == 0, done.err
+    assert done.err.count("resolve,infer-types,") == 1
+    assert done.err.count("IR Dump After fuse") == 1
+    assert {p.suffix for p in (tmp_path / "dump").iterdir()} >= {".plir", ".ll", ".s"}

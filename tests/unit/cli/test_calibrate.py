@@ -121,7 +121,8 @@ WRONG = [
     (["--data", "data", "--target", "turing"], "turing"), (["--data", "data", "--on", "sm_75"], "sm_75"), (["--data", "-"], "more than once"),
     (["--data", "data", "--random", "1"], "does not go with it"), (["--random", "0"], "--random is from 1"), (["--data", "x.npy"], "a file of one array"),
     (["--data", "data", "-o", "data"], "is a folder"), (["--data", "data", "--pipeline", "other"], "no pipeline '@other'"),
-    (["--data", "data", "--in", "x=more/*.npy"], "different numbers of files")]
+    (["--data", "data", "--in", "x=more/*.npy"], "different numbers of files"), (["--data", "data", "--seed", "1"], "--seed is for random numbers"),
+    (["--random", "1", "--size", "N=4,Q=2"], "has no size 'Q'"), (["--data", "data", "-o", "-", "--format", "json"], "do not go together")]
 
 
 @pytest.mark.parametrize(("flags", "says"), WRONG, ids=[" ".join(f) for f, _ in WRONG])

@@ -96,6 +96,10 @@ def test_op_dir_and_targets(pipelinkc: Command, folder: Path) -> None:
     done = pipelinkc("check", folder / "good.plir", "--target", "sm_75,sm_1")
     assert done.status == 2
     assert "there is no target 'sm_1'" in done.err
+    for device in ("cuda", "cuda:1", "cuda-emulated"):
+        done = pipelinkc("check", folder / "good.plir", "--target", f"sm_75,{device}")
+        assert done.status == 2
+        assert f"'{device}' names none; write 'sm_90'" in done.err
 
 
 def test_a_folder_without_programs(pipelinkc: Command, tmp_path: Path) -> None:

@@ -29,3 +29,9 @@ def test_the_command(tmp_path: Path, pipelinkc: Command) -> None:
     assert pipelinkc(program, "--tuned", tmp_path / "none.yaml").status == 2
     assert pipelinkc(program, "--tune", "--tuned", "off").status == 2
     assert pipelinkc("-", "--tune").status == 2
+    done = pipelinkc(program, "--size", "N=9")
+    assert (done.status, done.out) == (2, "")
+    assert "without --tune" in done.err
+    done = pipelinkc(program, "--tune", "--size", "N=9,K=70,Q=1")
+    assert done.status == 2
+    assert "has no size 'Q'" in done.err

@@ -71,7 +71,17 @@ def test_nothing_to_compare(pipelinkc: Command, program: Path) -> None:
 
 def test_usage(pipelinkc: Command, program: Path) -> None:
     for options, message in ((("--target", "cpu"), "hand-written kernels run on a GPU"), (("--op", "bland", "--target", "cuda-emulated"), "did you mean '@blend'"),
-                             (("--target", "cuda:99"), "")):
+                             (("--runs", "0"), "--runs is 1 or more"), (("--target", "cuda:99"), "")):
         done = pipelinkc("verify", str(program), *options)
         assert done.status == 2
         assert message in done.err
+
+
+def test_imports_are_found_where_the_project_says(pipelinkc: Command, program: Path) -> None:
+    ops = program.parent / "ops"
+    ops.mkdir()
+    (ops / "half.plir").write_text("op @half(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { compute { %y[n] = 0.5 * %x[n] } }\n")
+    (program.parent / "pipelink.yaml").write_text("search_paths: [ops]\n")
+    program.write_text(f'import "half.plir"\n{PROGRAM}')
+    done = pipelinkc("verify", str(program), "--target", "cuda-emulated", "--runs", "1")
+    assert (done.status, done.err) == (0, "")
