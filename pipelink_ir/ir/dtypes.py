@@ -53,6 +53,16 @@ class DType:
         """Largest integer of an integer dtype."""
         return (1 << (self.bits - 1)) - 1 if self.signed else (1 << self.bits) - 1
 
+    @property
+    def foreign(self) -> bool:
+        """Whether NumPy itself does not have it: its arrays are those of ml_dtypes."""
+        return self.name in _ML_DTYPES
+
+    @property
+    def array_name(self) -> str:
+        """What NumPy or ml_dtypes, and PyTorch, call it: `float32`, `bfloat16`."""
+        return _NUMPY.get(self.name) or _ML_DTYPES[self.name]
+
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype; bf16 and f8 come from ml_dtypes."""
         import numpy as np

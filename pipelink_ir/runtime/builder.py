@@ -95,14 +95,15 @@ class TensorBuilder:
     device: str = "cpu"
 
     def allocate(self) -> TensorView:
-        """The memory. Raises `ValueError` for a form that cannot be, and `ProgramError` (PL9001) for a device that this version cannot allocate on."""
+        """The memory. Raises `ValueError` for a form that cannot be, and `ProgramError` (PL9001) for a device other than `cpu`."""
         import numpy as np
         dtype, dims = dtype_of(self.dtype), _shape(self.shape)
         if self.alignment < 1 or self.alignment & (self.alignment - 1):
             raise ValueError(f"an alignment is a power of two in bytes, not {self.alignment}")
         if device_of(self.device) != "cpu":
             from pipelink_ir.runtime.targets import unsupported
-            raise unsupported(f"this version cannot allocate on '{self.device}': it has no CUDA backend yet", "allocate on 'cpu'")
+            raise unsupported(f"a TensorBuilder takes memory of the host, not of '{self.device}'",
+                              "allocate there with CuPy or PyTorch, and give the array as it is or by 'pipelink_ir.as_view'")
         steps = pitched(dims, dtype, self.pitch, self.layout)
         # The gap behind the last row belongs to the memory: whoever copies whole rows may read it.
         size = max((n * s for n, s in zip(dims, steps, strict=True)), default=dtype.bytes) if 0 not in dims else 0

@@ -82,7 +82,7 @@ def _read_npy(file: io.BytesIO) -> Array:
 
 def from_bits(array: Array, dtype: DType) -> Array:
     """An array as it was read, seen as `dtype` where NumPy files can only hold its bits; anything else is handed on as it is."""
-    if dtype.name not in ("bf16", "f8e4m3", "f8e5m2") or array.dtype == dtype.numpy():
+    if not dtype.foreign or array.dtype == dtype.numpy():
         return array
     bits = from_numpy(array.dtype)
     # Saved by NumPy itself, ml_dtypes arrays come back as raw bytes (`|V2`).
@@ -95,7 +95,7 @@ def to_bits(array: Array) -> Array:
     """What a NumPy file can hold: bit patterns for bf16 and f8."""
     import numpy as np
     dtype = from_numpy(array.dtype)
-    if dtype is not None and dtype.name in ("bf16", "f8e4m3", "f8e5m2"):
+    if dtype is not None and dtype.foreign:
         return array.view(np.uint16 if dtype.bytes == 2 else np.uint8)
     return array
 

@@ -28,8 +28,7 @@ def dtype_of(name: Any) -> DType:
         return DTYPES[name]
     found = from_numpy(name) if hasattr(name, "name") else None
     if found is None:
-        text = str(name).removeprefix("torch.")
-        found = next((d for d in DTYPES.values() if text in _OTHER_NAMES.get(d.name, ())), None)
+        found = from_numpy(str(name).removeprefix("torch."))
     if found is None and isinstance(name, type | str):
         import numpy as np
         try:
@@ -39,10 +38,3 @@ def dtype_of(name: Any) -> DType:
     if found is None:
         raise ValueError(f"{name!r} is no dtype of PLIR; there are {', '.join(DTYPES)}")
     return found
-
-
-_OTHER_NAMES = {
-    "bool": ("bool",), "u8": ("uint8",), "i8": ("int8",), "u16": ("uint16",), "i16": ("int16",), "i32": ("int32",), "i64": ("int64",), "f16": ("float16",),
-    "bf16": ("bfloat16",), "f32": ("float32",), "f64": ("float64",), "f8e4m3": ("float8_e4m3fn",), "f8e5m2": ("float8_e5m2",),
-}
-"""How other libraries call the dtypes."""

@@ -301,18 +301,14 @@ def _got(given: Mapping[str, Any]) -> str:
 def dtype_help(wanted: DType, array: Any, have: DType | None = None) -> str:
     """How to bring an array to the dtype that is asked for."""
     if hasattr(array, "is_sparse"):  # a tensor of PyTorch
-        return f"convert it with '.to(torch.{_TORCH[wanted.name]})', or let the signature say {have or array.dtype}"
-    name = {"bf16": "ml_dtypes.bfloat16", "f8e4m3": "ml_dtypes.float8_e4m3fn", "f8e5m2": "ml_dtypes.float8_e5m2"}.get(wanted.name)
+        return f"convert it with '.to(torch.{wanted.array_name})', or let the signature say {have or array.dtype}"
+    name = f"ml_dtypes.{wanted.array_name}" if wanted.foreign else None
     if name and have is not None and have.name in ("u8", "u16") and have.bytes == wanted.bytes:
         return f"bit patterns are seen as numbers with '.view({name})'"
-    numpy_name = name or f"numpy.{wanted.numpy().name if wanted.name != 'bool' else 'bool_'}"
+    numpy_name = name or f"numpy.{wanted.array_name if wanted.name != 'bool' else 'bool_'}"
     if have is None:  # no dtype that a signature could say
         return f"convert it with '.astype({numpy_name})'" if hasattr(array, "astype") else f"give an array of '{numpy_name}'"
     return f"convert it with '.astype({numpy_name})', or let the signature say {have}"
-
-
-_TORCH = {"bool": "bool", "u8": "uint8", "i8": "int8", "u16": "uint16", "i16": "int16", "i32": "int32", "i64": "int64", "f16": "float16", "bf16": "bfloat16",
-          "f32": "float32", "f64": "float64", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
 
 
 def transpose_help(have: str, want: str) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from pipelink_ir.runtime.forms import address_of
+
 _HEAD = object.__basicsize__
 
 
@@ -25,12 +27,7 @@ class _Slow:
     @property
     def value(self) -> int:
         array = self.array()
-        return -1 if array is None else slow_pointer(array)  # nobody's address: it is looked at anew
-
-
-def slow_pointer(array: Any) -> int:
-    """As NumPy says it."""
-    return int(array.__array_interface__["data"][0])
+        return -1 if array is None else address_of(array)  # nobody's address: it is looked at anew
 
 
 def _fast_pointer(array: Any, _from: Callable[[int], Any] = ctypes.c_ssize_t.from_address) -> int:
@@ -46,12 +43,12 @@ def _cell(array: Any) -> Any:
 def _is_fast() -> bool:
     import numpy as np
     base = np.zeros(64, np.uint8)
-    return all(_fast_pointer(a) == slow_pointer(a) for a in (base, base[3:], base[::-1], base.view(np.uint32).reshape(4, 4).T[1:], np.zeros((), np.float64)))
+    return all(_fast_pointer(a) == address_of(a) for a in (base, base[3:], base[::-1], base.view(np.uint32).reshape(4, 4).T[1:], np.zeros((), np.float64)))
 
 
 def pointer_reader() -> Callable[[Any], int]:
     """A function that tells where the elements of a `numpy.ndarray` begin. It must be given nothing else."""
-    return _fast_pointer if _is_fast() else slow_pointer
+    return _fast_pointer if _is_fast() else address_of
 
 
 def cell_of(array: Any) -> Any:

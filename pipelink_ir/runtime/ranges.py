@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 from pipelink_ir.ir.contracts import setting
-from pipelink_ir.ir.nodes import Alias, Apply, Const, Expr, FloatLit, IntLit, Items, Module, Node, Pipeline
+from pipelink_ir.ir.nodes import Alias, Module, Node, Pipeline
+from pipelink_ir.passes.contracts.edges import declared_range
 
 
 def promised_range(module: Module, pipeline: Pipeline, result: str) -> tuple[float, float] | None:
@@ -16,23 +17,6 @@ def promised_range(module: Module, pipeline: Pipeline, result: str) -> tuple[flo
             if op is None or len(op.results) != len(names):
                 return None
             found = setting(op, "semantic", "range", op.results[names.index(result)].name)
-            return _bounds(found.setting.value) if found and found.scoped else None
-    return None
-
-
-def _bounds(value: object) -> tuple[float, float] | None:
-    if not isinstance(value, Items) or len(value.items) != 2:
-        return None
-    lo, hi = (_number(i) if isinstance(i, Expr) else None for i in value.items)
-    return None if lo is None or hi is None else (lo, hi)
-
-
-def _number(value: Expr) -> float | None:
-    if isinstance(value, IntLit | FloatLit):
-        return float(value.value)
-    if isinstance(value, Apply) and value.fn == "neg":
-        inner = _number(value.args[0])
-        return None if inner is None else -inner
-    if isinstance(value, Const):
-        return {"inf": float("inf"), "nan": None, "pi": 3.141592653589793}.get(value.name)
+            promised = declared_range(found.setting) if found and found.scoped else None
+            return (promised.lo, promised.hi) if promised else None
     return None

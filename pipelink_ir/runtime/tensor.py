@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-_FOREIGN = ("bf16", "f8e4m3", "f8e5m2")
-"""Dtypes that NumPy itself does not have."""
-
 _CARRIER = {1: "|u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 
 
@@ -97,7 +94,7 @@ class TensorView:
         if self.device != "cpu":
             raise ValueError(f"the tensor is on {self.device}; NumPy sees the memory of the CPU")
         wanted = self.dtype.numpy()
-        array = self._carrier(_CARRIER[self.dtype.bytes] if self.dtype.name in _FOREIGN else wanted.str)
+        array = self._carrier(_CARRIER[self.dtype.bytes] if self.dtype.foreign else wanted.str)
         return array if array.dtype == wanted else np.asarray(array).view(wanted)
 
     def _carrier(self, typestr: str) -> np.ndarray[Any, Any]:
@@ -120,13 +117,13 @@ class TensorView:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        if self.device != "cpu" or self.dtype.name in _FOREIGN or self.size == 0:
+        if self.device != "cpu" or self.dtype.foreign or self.size == 0:
             raise AttributeError("__array_interface__")  # `__array__` and DLPack are left
         return _interface(self, self.dtype.numpy().str)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        if not self.device.startswith("cuda") or self.dtype.name in _FOREIGN:
+        if not self.device.startswith("cuda") or self.dtype.foreign:
             raise AttributeError("__cuda_array_interface__")
         return _interface(self, self.dtype.numpy().str)
 

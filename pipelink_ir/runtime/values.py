@@ -11,10 +11,11 @@ from typing import Any
 
 from pipelink_ir.ir.contracts import setting, word
 from pipelink_ir.ir.diagnostics import About, ContractViolationError, Note, Report
-from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate
-from pipelink_ir.ir.nodes import Alias, Edge, Expr, Items, Module, Node, Operand, Operator, Pipeline, Setting
+from pipelink_ir.ir.nodes import Alias, Edge, Module, Node, Operand, Operator, Pipeline
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import deep
+from pipelink_ir.passes.contracts.edges import declared_range
+from pipelink_ir.passes.contracts.ranges import Interval
 from pipelink_ir.runtime.tensor import TensorView
 
 
@@ -95,19 +96,9 @@ def _watches(op: Operator, value: str, edge: str, asked: bool, at: Span) -> Iter
         if found is None or (not asked and not found.scoped):
             continue
         s = found.setting
-        bounds = _bounds(s) if field == "range" else (0.0, 0.0) if word(s.value) == "true" else None
+        bounds = declared_range(s) if field == "range" else Interval(0.0, 0.0) if word(s.value) == "true" else None
         if bounds is not None:
-            yield Watch(edge, field, *bounds, op.name, value, asked, at, s.span)
-
-
-def _bounds(s: Setting) -> tuple[float, float] | None:
-    if not isinstance(s.value, Items) or len(s.value.items) != 2:
-        return None
-    try:
-        lo, hi = (float(evaluate(i, {})) for i in s.value.items if isinstance(i, Expr))
-    except (CannotEvaluate, ValueError):
-        return None
-    return lo, hi
+            yield Watch(edge, field, bounds.lo, bounds.hi, op.name, value, asked, at, s.span)
 
 
 def check(watched: Watched, values: Mapping[str, Any], sources: Mapping[str, Any]) -> None:

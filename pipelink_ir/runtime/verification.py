@@ -10,14 +10,16 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from math import prod
 from typing import Any
 
 from pipelink_ir.ir.contracts import setting, word
 from pipelink_ir.ir.diagnostics import ExecutionError, Note, Report, did_you_mean
 from pipelink_ir.ir.dtypes import DTYPES, DType
 from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate, evaluate_condition
-from pipelink_ir.ir.nodes import Attribute, Const, Edge, Expr, FloatLit, IntLit, Items, Module, Node, Operand, Operator, Pipeline, Setting
+from pipelink_ir.ir.nodes import Attribute, Const, Edge, Expr, FloatLit, IntLit, Module, Node, Operand, Operator, Pipeline, Setting
 from pipelink_ir.ir.walk import names_in
+from pipelink_ir.passes.contracts.edges import declared_range
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 32, 33, 48, 64, 100, 128, 257)
 LARGE = 1 << 18
@@ -170,19 +172,12 @@ def _admits(op: Operator, env: Mapping[str, int | float | bool]) -> bool:
             shape = [evaluate(d, env) for d in o.type.dims]
         except CannotEvaluate:
             return False
-        if any(not isinstance(n, int) or n < 1 for n in shape) or _product(shape) > LARGE:
+        if any(not isinstance(n, int) or n < 1 for n in shape) or prod(shape) > LARGE:
             return False
     try:
         return all(evaluate_condition(w, env) for w in op.where)
     except CannotEvaluate:
         return True  # of words and dtypes, which are decided
-
-
-def _product(shape: list[Any]) -> int:
-    out = 1
-    for n in shape:
-        out *= int(n)
-    return out
 
 
 def prepared(op: Operator, case: Case) -> Module:
@@ -226,7 +221,8 @@ def _values(op: Operator, o: Operand, dtype: DType, shape: tuple[int, ...], pale
     kind = dtype.numpy()
     found = setting(op, "semantic", "range", o.name)
     finite = setting(op, "semantic", "finite", o.name)
-    lo, hi = _bounds(found.setting.value) if found is not None else (None, None)
+    asked = declared_range(found.setting) if found is not None else None
+    lo, hi = (asked.lo, asked.hi) if asked is not None else (None, None)
     if dtype.name == "bool":
         return chance.random(shape) < 0.5
     if dtype.is_int:
@@ -244,16 +240,6 @@ def _values(op: Operator, o: Operand, dtype: DType, shape: tuple[int, ...], pale
         wide = np.clip(lo + (hi - lo) * (0.5 + 0.3 * wide), lo, hi)
     with np.errstate(all="ignore"):
         return wide.astype(kind)
-
-
-def _bounds(value: Any) -> tuple[float | None, float | None]:
-    if isinstance(value, Items) and len(value.items) == 2:
-        try:
-            lo, hi = (float(evaluate(i, {})) for i in value.items if isinstance(i, Expr))
-            return lo, hi
-        except (CannotEvaluate, ValueError):
-            pass
-    return None, None
 
 
 # ------------------------------------------------------------------------------------------------------------------------- comparing

@@ -70,7 +70,7 @@ def test_alignment(address: int, aligned: int) -> None:
 
 
 def test_pointers_are_read_right() -> None:
-    from pipelink_ir.runtime.pointers import cell_of, pointer_reader, slow_pointer
+    from pipelink_ir.runtime.pointers import cell_of, pointer_reader
     base = np.zeros((8, 8), np.float32)
     for array in (base, base[3:, 2:], base[::-1], base.T[1:], np.zeros(()), np.zeros((0, 3))):
-        assert pointer_reader()(array) == slow_pointer(array) == address_of(array) == cell_of(array).value
+        assert pointer_reader()(array) == address_of(array) == cell_of(array).value
