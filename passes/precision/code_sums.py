@@ -63,19 +63,27 @@ def sum_of(op: Operator, e: Reduce, r: Read, codes: Codes) -> Sums | None:
     return Sums(summed, block if block in summed else None)
 
 
-def summer(op: Operator, operand: str, codes: Codes, name: str) -> Operator | None:
-    """What makes the operand `%x.sum` of a quantised operator: the codes of `%x` -> `%s`. None where no sum of products runs over whole axes of it. An
-    attribute `D0` as `dequantiser` says."""
+def made_once(op: Operator, operand: str, codes: Codes) -> Sums | None:
+    """The sums of an operand's codes that are made beforehand: those of the first contraction that runs over whole axes of it. (One that multiplies it along
+    other axes, as both do of weights that an encoder and its decoder share, sums by itself.)"""
     type = next((o.type for o in op.operands if o.name == operand), None)
     if type is None or not codes.is_int:
         return None
-    found: Sums | None = None
     for u in uses_of(op, operand):
         blocks = blocks_of(u.reduce, u.read, codes, type)
-        found = found or sum_of(op, u.reduce if blocks is None else blocks.inner(u.reduce, blocks.along), u.read, codes)
+        found = sum_of(op, u.reduce if blocks is None else blocks.inner(u.reduce, blocks.along), u.read, codes)
+        if found is not None:
+            return found
+    return None
+
+
+def summer(op: Operator, operand: str, codes: Codes, name: str) -> Operator | None:
+    """What makes the operand `%x.sum` of a quantised operator: the codes of `%x` -> `%s`. None where no sum of products runs over whole axes of it. An
+    attribute `D0` as `dequantiser` says."""
+    found = made_once(op, operand, codes)
     if found is None:
         return None
-    t = own_symbols(type)
+    t = own_symbols(next(o.type for o in op.operands if o.name == operand))
     at = [f"d{k}" for k in range(len(t.dims))]
     ranges = []
     for k in found.summed:

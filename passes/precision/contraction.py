@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from pipelink_ir.ir.affine import normal
-from pipelink_ir.ir.nodes import Apply, Axis, Cast, Define, Expr, IntLit, Name, Range, Read, Reduce
+from pipelink_ir.ir.nodes import Apply, Axis, Cast, Define, Expr, FloatLit, IntLit, Name, Range, Read, Reduce
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.walk import names_in, rebuild
-from pipelink_ir.passes.precision.code_sums import Blocks, Sums, blocks_of, sum_of
+from pipelink_ir.passes.precision.code_sums import Blocks, Sums, blocks_of, made_once, sum_of
 from pipelink_ir.passes.precision.codes import literal, over
 from pipelink_ir.passes.precision.products import Factor, bound_by, counted, factors, multiplied, product, ranges_of
 from pipelink_ir.passes.precision.reading import Coded, Declined, Reader, minus, times
@@ -58,11 +58,13 @@ class Contractions(Reader):
         values: list[Coded] = []
         floats: list[Factor] = []
         outside: list[Factor] = []
+        # What the same factor does to each term it may do to their sum, unless there is none: of a row without a term x / 0 is no term, and 0 / 0 is NaN.
+        apart = e.where is None and counted(e, self.dims) is not None
         for f in parts:
             c = None if f.below else self.code(f.value, inner)
             if c is not None and names_in(c.code) & bound:
                 (coded if len(coded) < 2 and self._outside(c, bound, e, coded) else values).append(c)
-            elif names_in(f.value) & bound:
+            elif names_in(f.value) & bound or not (apart or isinstance(f.value, IntLit | FloatLit)):
                 floats.append(Factor(self.value(f.value, inner), f.below))
             else:
                 outside.append(Factor(self.value(f.value, around), f.below))
@@ -244,7 +246,8 @@ class Contractions(Reader):
         found = sum_of(self.op, e if cut is None else cut.whole, c.read, codes) if codes.param and c.plain else None
         if (cut is not None and codes.scale != "block") or (found is not None and read_outside(self.op, name)):
             found = None
-        if found is None or self.sums.setdefault(name, found) != found:
+        if found is None or found != made_once(self.op, name, codes):
             return self._local(f"{name}.codes", e, c.code, spots, inner)
+        self.sums[name] = found
         indices = tuple(self.value(i, inner) for i in c.read.indices)
         return Read(f"{name}.sum", found.index(indices, None if cut is None else cut.block), span=c.read.span)

@@ -66,9 +66,8 @@ class Pushing:
         self.kept |= {self.origin.get(r.name, r.name) for r in self.p.results}
         for n in reversed(mine):
             self._look(n)
-        for n in mine:
-            if n.results[0].name in self.found:
-                self._take_over(n)
+        for group in self._groups([n for n in mine if n.results[0].name in self.found]):
+            self._take_over(group)
         return self.found
 
     def _first(self, e: Edge) -> str:
@@ -90,12 +89,11 @@ class Pushing:
         codes = asked[0]
         if codes is None or any(c != codes for c in asked) or codes.param or codes.axis is not None or codes.order:
             return
-        op = self.operators.known[n.op]
-        floats = [o.name for o in op.operands if DTYPES[o.type.dtype].is_float]
+        floats = self._floats(n)
         if isinstance(codes.scale, str) and len(floats) > 1:
             return
         made = self._made(n.op, floats, codes)
-        if isinstance(made, Operator) and takes_codes(op, codes.dtype):
+        if isinstance(made, Operator) and takes_codes(self.operators.known[n.op], codes.dtype):
             self.found[edge] = Chosen(codes, made)
 
     def _made(self, name: str, floats: list[str], codes: Codes) -> Operator | str:
@@ -117,35 +115,47 @@ class Pushing:
         codes = {plan.codes.get(o) for o in operands}
         return codes.pop() if len(codes) == 1 else None
 
-    def _take_over(self, n: Node) -> None:
-        """Let the result have codes that its one operand has anyway."""
-        op, edge = self.operators.known[n.op], n.results[0].name
-        floats = [o.name for o in op.operands if DTYPES[o.type.dtype].is_float]
-        chosen = self.found[edge]
-        if len(floats) != 1 or isinstance(chosen.codes.scale, str):
-            return
-        source = next(self._first(e) for o, e in zip(op.operands, args_of(n), strict=True) if o.name == floats[0])
-        if source in self.found:
-            other: Codes | None = self.found[source].codes
-        else:
-            others = {c for r in self.readers[source] if r is not n and (c := self._asked(r, source, n)) is not None}
-            other = next(iter(others)) if len(others) == 1 else None
-        if other is None or other == chosen.codes or other.dtype != chosen.codes.dtype or isinstance(other.scale, str) or other.axis is not None or other.order:
-            return
-        if any(r.results[0].name in self.found and self._several(r) for r in self.readers[edge]):
-            return
-        made = self._made(n.op, floats, other)
-        if not isinstance(made, Operator):
-            return
-        self.found[edge] = Chosen(other, made)
-        for r in self.readers[edge]:
-            plan = self.plans.get(r.results[0].name)
-            if plan is not None:
-                operands = {o.name for o, e in zip(self.operators.known[r.op].operands, args_of(r), strict=True) if self._first(e) == edge}
-                self.plans[r.results[0].name] = replace(plan, codes={o: other if o in operands else c for o, c in plan.codes.items()})
+    def _groups(self, nodes: list[Node]) -> list[list[Node]]:
+        """The nodes that hand codes on to each other, and so have the same."""
+        groups: list[list[Node]] = []
+        for n in nodes:
+            before = [g for g in groups if any(self._source(n, o) == m.results[0].name for o in self._floats(n) for m in g)]
+            groups = [g for g in groups if g not in before] + [[m for g in before for m in g] + [n]]
+        return groups
 
-    def _several(self, n: Node) -> bool:
-        return sum(DTYPES[o.type.dtype].is_float for o in self.operators.known[n.op].operands) > 1
+    def _floats(self, n: Node) -> list[str]:
+        return [o.name for o in self.operators.known[n.op].operands if DTYPES[o.type.dtype].is_float]
+
+    def _source(self, n: Node, operand: str) -> str:
+        return next(self._first(e) for o, e in zip(self.operators.known[n.op].operands, args_of(n), strict=True) if o.name == operand)
+
+    def _take_over(self, group: list[Node]) -> None:
+        """Let nodes that choose from one edge have the codes that it has anyway."""
+        if any(len(self._floats(n)) != 1 for n in group):
+            return
+        made = {n.results[0].name for n in group}
+        (source, *more) = dict.fromkeys(s for n in group if (s := self._source(n, self._floats(n)[0])) not in made)
+        codes = self.found[group[0].results[0].name].codes
+        others = {c for r in self.readers[source] if r not in group and (c := self._asked(r, source, group[0])) is not None}
+        other = next(iter(others)) if len(others) == 1 else codes
+        if more or other == codes or other.dtype != codes.dtype or isinstance(codes.scale, str) or isinstance(other.scale, str) or other.axis is not None \
+                or other.order:
+            return
+        forms = {n.results[0].name: self._made(n.op, self._floats(n), other) for n in group}
+        chosen = {name: Chosen(other, op) for name, op in forms.items() if isinstance(op, Operator)}
+        if len(chosen) < len(group):
+            return
+        self.found |= chosen
+        for n in group:
+            for r in self.readers[n.results[0].name]:
+                self._reads(r, n.results[0].name, other)
+
+    def _reads(self, reader: Node, edge: str, codes: Codes) -> None:
+        """Let a lowered node read an edge as other codes."""
+        plan = self.plans.get(reader.results[0].name)
+        if plan is not None:
+            operands = {o.name for o, e in zip(self.operators.known[reader.op].operands, args_of(reader), strict=True) if self._first(e) == edge}
+            self.plans[reader.results[0].name] = replace(plan, codes={o: codes if o in operands else c for o, c in plan.codes.items()})
 
 
 def with_policies_off(made: Operator | str) -> Operator | str:

@@ -65,12 +65,17 @@ def bound_by(e: Reduce) -> set[str]:
 
 
 def extent(r: Range) -> Expr:
-    """How many places a range has."""
+    """How many places a range has: none where it ends before it begins, as `3..D` does for a D of 2."""
     if r.lo is None or is_zero(r.lo):
-        return r.hi
+        return r.hi if _never_negative(r.hi) else Apply("max", (r.hi, IntLit(0)))
     if isinstance(r.lo, IntLit) and isinstance(r.hi, IntLit):
         return IntLit(max(r.hi.value - r.lo.value, 0))
-    return Apply("-", (r.hi, r.lo))
+    return Apply("max", (Apply("-", (r.hi, r.lo)), IntLit(0)))
+
+
+def _never_negative(e: Expr) -> bool:
+    """Whether an extent is made of sizes by sums, products and quotients alone."""
+    return not any((isinstance(x, Apply) and x.fn in ("-", "neg")) or (isinstance(x, IntLit) and x.value < 0) for x in walk(e))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +166,6 @@ def carried(op: Operator, operand: str) -> tuple[str, ...]:
 def contracted(op: Operator, operand: str) -> bool:
     """Whether an operand is a factor of a sum of products with other data: what codes are worth most for."""
     return any(u.with_data for name in carried(op, operand) for u in uses_of(op, name))
-
-
-def reduced(op: Operator, operand: str) -> tuple[Expr, ...]:
-    """The extents that a sum of products with an operand runs over, of the longest such sum."""
-    found = [tuple(extent(r) for r in ranges_of(u.reduce)) for name in carried(op, operand) for u in uses_of(op, name)]
-    return max(found, key=len, default=())
 
 
 def summed_axes(u: Use) -> frozenset[int]:

@@ -53,11 +53,6 @@ class Decision:
     regions: tuple[Region, ...] = ()
     whole: tuple[Price, Price] | None = None
 
-    @property
-    def said(self) -> dict[str, str]:
-        """The sums of the change of each node."""
-        return {name: r.sums for r in self.regions for name in r.names}
-
 
 def profitable(module: Module, candidates: frozenset[str], lower: Lower, arch: Arch, forced: frozenset[str] = frozenset()) -> Decision:
     """What pays among the candidates of a flat module with one pipeline. What is `forced` is kept whatever it costs."""

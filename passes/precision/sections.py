@@ -122,7 +122,7 @@ def _coded(border: Value, codes: Codes, choosing: bool) -> Value:
     if not isfinite(value) and not choosing:
         raise NoCode("its border is no finite number")
     code = constant_of(value, codes)
-    if isinstance(code, IntLit) and not choosing and not isinstance(codes.scale, str) and isinstance(codes.zero, int):
+    if isinstance(code, IntLit | FloatLit) and not choosing and not isinstance(codes.scale, str) and isinstance(codes.zero, int):
         beyond = abs((code.value - codes.zero) * codes.scale - value)
         if beyond > 0.51 * codes.scale:
             raise NoCode(f"its border, {value:g}, is beyond what its codes stand for")

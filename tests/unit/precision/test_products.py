@@ -1,10 +1,9 @@
-"""What a policy asks of an operator's body: which operands are factors, what is summed, which axis is a channel."""
+"""What a policy asks of an operator's body: which operands are factors, which axis is a channel, which may be cut in blocks."""
 from __future__ import annotations
 
 import pytest
 
-from pipelink_ir.grammar.printer import print_expr
-from pipelink_ir.passes.precision.products import block_axis, channel_axis, contracted, memory_order, reduced
+from pipelink_ir.passes.precision.products import block_axis, channel_axis, contracted, memory_order
 from tests.unit.precision.coding import operator
 
 
@@ -29,19 +28,18 @@ OPERATORS = {
 }
 
 
-@pytest.mark.parametrize(("name", "operand", "is_factor", "axis", "block", "order", "extents"), [
-    ("linear", "w", True, 1, 0, (1, 0), "K"), ("linear", "x", True, 0, 1, (), "K"), ("linear", "b", False, None, None, (), ""),
-    ("transposed", "w", True, 0, 1, (), "K"), ("batched", "w", True, 2, 1, (), "K"), ("1x1", "w", True, 1, 0, (1, 0), "C"), ("3x3", "w", True, 0, 3, (), "3 3 C"),
-    ("3x3", "x", True, 0, 3, (), "3 3 C"), ("depthwise", "w", True, 2, 1, (), "3 3"), ("depthwise by twos", "w", True, 1, 0, (), "3"),
-    ("pooling", "x", False, 1, 0, (), "H"), ("pooling", "w", False, None, None, (), ""), ("grey", "x", False, 1, 2, (), "3"), ("grey", "w", False, None, None, (), ""),
-    ("triangle", "w", True, 1, None, (1, 0), "min(i, K)")])
-def test_what_a_body_says(name: str, operand: str, is_factor: bool, axis: int | None, block: int | None, order: tuple[int, ...], extents: str) -> None:
+@pytest.mark.parametrize(("name", "operand", "is_factor", "axis", "block", "order"), [
+    ("linear", "w", True, 1, 0, (1, 0)), ("linear", "x", True, 0, 1, ()), ("linear", "b", False, None, None, ()),
+    ("transposed", "w", True, 0, 1, ()), ("batched", "w", True, 2, 1, ()), ("1x1", "w", True, 1, 0, (1, 0)), ("3x3", "w", True, 0, 3, ()),
+    ("3x3", "x", True, 0, 3, ()), ("depthwise", "w", True, 2, 1, ()), ("depthwise by twos", "w", True, 1, 0, ()),
+    ("pooling", "x", False, 1, 0, ()), ("pooling", "w", False, None, None, ()), ("grey", "x", False, 1, 2, ()), ("grey", "w", False, None, None, ()),
+    ("triangle", "w", True, 1, None, (1, 0))])
+def test_what_a_body_says(name: str, operand: str, is_factor: bool, axis: int | None, block: int | None, order: tuple[int, ...]) -> None:
     found = operator(OPERATORS[name])
     assert contracted(found, operand) is is_factor
     assert channel_axis(found, operand) == axis
     assert block_axis(found, operand) == block
     assert memory_order(found, operand) == order
-    assert " ".join(map(print_expr, reduced(found, operand))) == extents
 
 
 def test_a_list_of_operands_is_a_factor() -> None:
@@ -51,4 +49,3 @@ def test_a_list_of_operands_is_a_factor() -> None:
       %y[i, j] = sum[c < C + D](%x[i, c] * %w[c, j])
     } }""")
     assert [contracted(found, o) for o in ("x.0", "x.1", "w")] == [True, True, True]
-    assert [print_expr(e) for e in reduced(found, "x.1")] == ["C + D"]

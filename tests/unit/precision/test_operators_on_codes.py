@@ -13,18 +13,38 @@ import pytest
 from pipelink_ir.grammar.printer import print_operator
 from pipelink_ir.ir.nodes import Name, Operator
 from pipelink_ir.passes.precision.code_sums import summer
-from pipelink_ir.passes.precision.codes import Codes, dequantiser
+from pipelink_ir.passes.precision.codes import Codes
 from pipelink_ir.passes.precision.quantised import quantised
-from pipelink_ir.runtime.compile import compile as compile_program
-from tests.emulated import EMULATED, NEEDS_COMPILER
-from tests.unit.precision.coding import arguments, called, conditions, in_memory, operator
+from tests.emulated import NEEDS_COMPILER
+from tests.unit.precision.bodies import (
+    AFFINE,
+    ATTENTION,
+    CONVOLUTION,
+    DEPTHWISE,
+    EIGHTH,
+    FOUND,
+    JOINED,
+    LINEAR,
+    PLAIN,
+    SYMMETRIC,
+    Array,
+    attended,
+    convolution,
+    depthwise,
+    made,
+    normal,
+    op,
+    recurrent,
+    weights,
+)
+from tests.unit.precision.coding import arguments, called, in_memory, operator
 
-RNG = np.random.default_rng(11)
-Array = np.ndarray[Any, Any]
-
-
-def normal(*shape: int) -> Array:
-    return RNG.normal(size=shape)
+KINDS = {"i8": SYMMETRIC, "u8": AFFINE, "found": FOUND, "f8": EIGHTH}
+BORDERS = {"border = constant(0)": ("constant", 0.0), "border = replicate": ("edge", 0.0), "%x { border = constant(0.5) }": ("constant", .5),
+           "%x { border = [none, constant(0), constant(0), none] }": ("constant", 0.0)}
+MASK = np.tril(np.ones((9, 9), bool))
+PARTS = np.triu(np.ones((9, 9)), 2)
+"""The last two rows have nothing."""
 
 
 @dataclass(frozen=True)
@@ -85,67 +105,6 @@ def sums(op: Operator, name: str, c: Case, q: Array, target: str) -> Array:
 
 
 # --------------------------------------------------------------------------------------------------------------------------- cases
-
-
-def padded(x: Array, mode: str, value: float = 0.0) -> Array:
-    around = [(0, 0), (1, 1), (1, 1), (0, 0)]
-    return np.pad(x, around, constant_values=value) if mode == "constant" else np.pad(x, around, mode="edge")
-
-
-def depthwise(x: Array, k: Array, mode: str = "constant", value: float = 0.0) -> Array:
-    h, w, p = x.shape[1], x.shape[2], padded(x, mode, value)
-    return np.asarray(sum(p[:, a:a + h, b:b + w] * k[a, b] for a in range(3) for b in range(3)))
-
-
-def convolution(x: Array, k: Array, mode: str = "constant", value: float = 0.0) -> Array:
-    h, w, p = x.shape[1], x.shape[2], padded(x, mode, value)
-    return np.asarray(sum(p[:, a:a + h, b:b + w] @ k[a, b] for a in range(3) for b in range(3)))
-
-
-def attended(q: Array, k: Array, v: Array, mask: Array) -> Array:
-    s = np.where(mask, np.einsum("bid,bjd->bij", q, k) / np.sqrt(q.shape[-1]), -np.inf)
-    e = np.exp(s - s.max(-1, keepdims=True))
-    return np.asarray(e / e.sum(-1, keepdims=True) @ v)
-
-
-def recurrent(x: Array, w: Array) -> Array:
-    h = [np.tanh(x[0])]
-    for t in range(1, len(x)):
-        h.append(np.tanh(x[t] + h[-1] @ w))
-    return np.stack(h)
-
-
-def op(signature: str, body: str, result: str = "HxNxf32", more: str = "") -> str:
-    name = re.match(r"\s*%(\w+)", body.split("\n")[-1].strip())
-    return f"op @f({signature}) -> (%{name[1] if name else 'y'}: tensor<{result}>) {{ {more} compute {{ {body} }} }}"
-
-
-LINEAR = op("%x: tensor<HxDxf16>, %w: tensor<DxNxf16>, %b: tensor<Nxf16>", "%y[i, j] = sum[d < D](%x[i, d] * %w[d, j]) + %b[j]", more="memory { dtypes = [f16, f32] }")
-PLAIN = op("%x: tensor<HxDxf16>, %w: tensor<DxNxf16>", "%y[i, j] = sum[d < D](%x[i, d] * %w[d, j])")
-DEPTHWISE = op("%x: tensor<BxHxWxCxf16>, %k: tensor<3x3xCxf16>", "%y[n, h, w, c] = sum[dy < 3, dx < 3](%x[n, h + dy - 1, w + dx - 1, c] * %k[dy, dx, c])",
-               "BxHxWxCxf32", "memory { BORDER }")
-CONVOLUTION = op("%x: tensor<BxHxWxCxf16>, %k: tensor<3x3xCxOxf16>",
-                 "%y[n, h, w, o] = sum[dy < 3, dx < 3, c < C](%x[n, h + dy - 1, w + dx - 1, c] * %k[dy, dx, c, o])", "BxHxWxOxf32", "memory { BORDER }")
-ATTENTION = """op @f(%q: tensor<BxLxDxf16>, %k: tensor<BxLxDxf16>, %v: tensor<BxLxDxf16>, %mask: tensor<LxLxbool>) -> (%y: tensor<BxLxDxf32>) {
-  semantic { empty = zero }
-  compute {
-    let scale = 1 / sqrt(f32(D))
-    %s[b, i, j] = scale * sum[d < D](%q[b, i, d] * %k[b, j, d])
-    %m[b, i]    = max[j < L where %mask[i, j]](%s[b, i, j])
-    %e[b, i, j] = exp(%s[b, i, j] - %m[b, i])
-    %z[b, i]    = sum[j < L where %mask[i, j]](%e[b, i, j])
-    %y[b, i, d] = sum[j < L where %mask[i, j]](%e[b, i, j] * %v[b, j, d]) / %z[b, i]
-  }
-}"""
-SYMMETRIC, AFFINE, FOUND, EIGHTH = Codes("i8", .05), Codes("u8", .05, 37), Codes("i8", "tensor", "tensor"), Codes("f8e4m3", .05)
-KINDS = {"i8": SYMMETRIC, "u8": AFFINE, "found": FOUND, "f8": EIGHTH}
-BORDERS = {"border = constant(0)": ("constant", 0.0), "border = replicate": ("edge", 0.0), "%x { border = constant(0.5) }": ("constant", .5),
-           "%x { border = [none, constant(0), constant(0), none] }": ("constant", 0.0)}
-MASK = np.tril(np.ones((9, 9), bool))
-
-
-def weights(axis: int = 1, order: tuple[int, ...] = (), dtype: str = "i8", packed: int | None = None) -> Codes:
-    return Codes(dtype, "channel", axis=axis, order=order, packed=packed, param=True)
 
 
 def convolutions() -> Iterator[Case]:
@@ -231,6 +190,19 @@ def others() -> Iterator[Case]:
                    lambda x, w: np.concatenate([x @ w, 2 * x @ w]))
         yield Case(f"gathered {kind}", op("%x: tensor<HxDxf16>, %at: tensor<Mxi32>, %w: tensor<DxNxf16>", "%y[i, j] = sum[d < D](%x[%at[i], d] * %w[d, j])", "MxNxf32"),
                    both, {**two, "at": [3, 0, 8]}, lambda x, at, w: x[at] @ w)
+        for what, range_, first, last in (("a sum", "d in 3..D", 3, 4), ("a sum to D - 3", "d < D - 3", 0, 1)):
+            text = op("%x: tensor<HxDxf16>, %w: tensor<DxNxf16>", f"%y[i, j] = sum[{range_}](%x[i, d] * %w[d, j])")
+            yield Case(f"{what} of one term {kind}", text, {"x": k, "w": AFFINE}, two, lambda x, w, a=first, b=last: x[:, a:b] @ w[a:b])
+            yield Case(f"{what} that ends before it begins {kind}", text, {"x": k, "w": AFFINE}, {"x": normal(9, 2), "w": normal(2, 3)},
+                       lambda x, w: np.zeros((9, 3)))
+        yield Case(f"rows without a term, divided by nothing {kind}",
+                   op("%p: tensor<LxLxf32>, %x: tensor<LxDxf16>, %z: tensor<Lxf32>, %mask: tensor<LxLxbool>",
+                      "%y[i, d] = sum[j < L where %mask[i, j]](%p[i, j] * %x[j, d] / %z[i])", "LxDxf32"), {"x": k},
+                   {"p": PARTS, "x": x, "z": PARTS.sum(1), "mask": PARTS > 0}, lambda p, x, z, mask: p @ x / np.maximum(z, 1)[:, None])
+        yield Case(f"weights that two sums share {kind}",
+                   op("%x: tensor<HxDxf16>, %u: tensor<HxDxf16>, %w: tensor<DxDxf16>",
+                      "%h[i, j] = sum[d < D](%u[i, d] * %w[d, j])\n%y[i, d] = sum[j < D](%x[i, j] * %w[d, j]) + %h[i, d]", "HxDxf32"),
+                   {"x": k, "u": SYMMETRIC, "w": Codes("i8", .02, param=True)}, {"x": x, "u": normal(9, 4), "w": normal(4, 4)}, lambda x, u, w: x @ w.T + u @ w)
         yield Case(f"scales along the sum {kind}", PLAIN, {"x": k, "w": weights(0)}, two, lambda x, w: x @ w, digits=1e-3)
         yield Case(f"two zero points {kind}", PLAIN, {"x": k, "w": Codes("u8", .03, 99)}, two, lambda x, w: x @ w)
         yield Case(f"three factors {kind}", op("%x: tensor<HxDxf16>, %w: tensor<DxNxf16>, %v: tensor<Dxf16>", "%y[i, j] = sum[d < D](%x[i, d] * %w[d, j] * %v[d])"),
@@ -253,17 +225,6 @@ def borders() -> Iterator[Case]:
                 return p[2:] - 2 * p[:-2] if what == "differences" else np.convolve(p, w[::-1], "valid")
             yield Case(f"{what} under {mode}", op("%x: tensor<Hxf16>, %w: tensor<3xf16>", text, "Hxf32", f"where H >= 2 memory {{ %x {{ border = {mode} }} }}"), codes,
                        {"x": x, "w": normal(3)}, meaning, digits=1e-6 if what == "differences" else 1e-3)
-
-
-JOINED = """op @f(%x.0: tensor<NxHxCxf16>, %x.1: tensor<NxHxDxf16>, %k: tensor<(C + D)xOxf16>) -> (%y: tensor<NxHxOxf32>) {
-  memory { %x { border = constant(0) } }
-  compute {
-    %x[n, h, c in 0..C]     = %x.0[n, h, c]
-    %x[n, h, c in C..C + D] = %x.1[n, h, c - C]
-    %y[n, h, o]             = sum[t < 3, c < C + D](%x[n, h + t - 1, c] * %k[c, o]) + %x[n, h, 0]
-  }
-}"""
-"""A convolution of a list of operands."""
 
 
 def lists() -> Iterator[Case]:
@@ -292,167 +253,6 @@ def test_an_operator_on_codes(name: str, target: str) -> None:
     assert np.abs(got - want).max() <= CASES[name].digits * np.abs(want).max()
 
 
-# --------------------------------------------------------------------------------------------------------------------------- texts
-
-
-def made(text: str, **codes: Codes) -> Operator:
-    out = quantised(operator(text), codes, "f.1.i8")
-    assert not isinstance(out, str), out
-    return out
-
-
-def body(op: Operator) -> str:
-    text = print_operator(op)
-    return re.sub(r" +", " ", text[text.index("compute"):])
-
-
-def test_a_linear_layer_is_a_plain_product_of_bytes() -> None:
-    """The form that kernels of products know: two reads of bytes, a sum of its own."""
-    assert print_operator(made(LINEAR, x=AFFINE, w=weights(order=(1, 0)))) == """op @f.1.i8(%x: tensor<HxDxu8>, %w: tensor<NxDxi8>, %b: tensor<Nxf16>, %w.scale: tensor<Nxf32>, %w.sum: tensor<Nxi32>)
-    -> (%y: tensor<HxNxf32>) {
-  where D <= 65793
-  compute {
-    %acc[i, j] = sum[d < D](%x[i, d] * %w[j, d])
-    %y[i, j]   = f32(%acc[i, j] - 37 * %w.sum[j]) * (0.05 * %w.scale[j]) + %b[j]
-  }
-}"""
-
-
-def test_scales_found_at_the_call() -> None:
-    out = made(LINEAR, x=FOUND, w=weights())
-    assert [o.name for o in out.operands] == ["x", "w", "b", "x.scale", "x.zero", "w.scale", "w.sum"]
-    assert "f32(%acc[i, j] - %x.zero * %w.sum[j]) * (%x.scale * %w.scale[j]) + %b[j]" in body(out)
-
-
-def test_a_weight_that_is_no_parameter_is_summed_in_place() -> None:
-    out = made(LINEAR, x=AFFINE, w=Codes("i8", "channel", axis=1))
-    assert "%w.codes[j] = sum[d < D](%w[d, j])" in body(out)
-
-
-def test_codes_of_four_bits_are_taken_apart_where_they_are_read() -> None:
-    out = made(PLAIN, w=Codes("i4", "block", axis=0, size=32, order=(1, 0), param=True))
-    assert ("sum[d < D](%x[i, d] * f16(f32((select(d mod 2 == 0, %w[j, d floordiv 2], %w[j, d floordiv 2] floordiv 16) + 8) mod 16 - 8) * "
-            "%w.scale[d floordiv 32, j]))") in body(out)
-    assert [o.type.dtype for o in out.operands] == ["f16", "u8", "f32"]
-
-
-def test_a_list_of_operands_is_joined_as_codes() -> None:
-    text = body(made(JOINED, **{"x.0": AFFINE, "x.1": AFFINE, "k": weights()}))
-    assert "%x[n, h, c in 0..C] = %x.0[n, h, c]" in text
-    assert "%acc[n, h, o] = sum[t < 3, c < C + D](%x[n, h + t - 1, c] * %k[c, o])" in text
-
-
-def test_sums_of_blocks() -> None:
-    text = body(made(PLAIN.replace("xf16>", "xf32>"), x=AFFINE, w=Codes("i8", "block", axis=0, size=32, param=True)))
-    assert "%acc[i, j, b] = sum[d in b * 32..min(b * 32 + 32, D)](%x[i, d] * %w[d, j])" in text
-    assert "%y[i, j] = sum[b < D ceildiv 32](f32(%acc[i, j, b] - 37 * %w.sum[b, j]) * (0.05 * %w.scale[b, j]))" in text
-
-
-@pytest.mark.parametrize(("terms", "end"), [(64, "b * 32 + 32"), (67, "min(b * 32 + 32, 67)")])
-def test_the_last_block_ends_with_its_axis(terms: int, end: str) -> None:
-    text = body(made(re.sub(r"\bD\b|D(?=x)|(?<=x)D", str(terms), PLAIN).replace("xf16>", "xf32>"), x=AFFINE, w=Codes("i8", "block", axis=0, size=32, param=True)))
-    assert f"sum[d in b * 32..{end}](%x[i, d] * %w[d, j])" in text
-
-
-def test_scores_of_attention_keep_their_scale_outside() -> None:
-    text = body(made(ATTENTION, q=SYMMETRIC, k=SYMMETRIC, v=SYMMETRIC))
-    assert "%acc[b, i, j] = sum[d < D](%q[b, i, d] * %k[b, j, d])" in text
-    assert "%s[b, i, j] = scale * (f32(%acc[b, i, j]) * 0.0025)" in text
-    assert "(%e[b, i, j] * f16(%v[b, j, d])) * 0.05 / %z[b, i]" in text
-
-
-def test_what_a_contract_keeps_and_loses() -> None:
-    op = operator("""
-      /// Says what it does.
-      op @f(%x: tensor<HxDxf16>, %w: tensor<DxNxf16>, %i: tensor<Hxi32>, eps: f32 = 0.5) -> (%y: tensor<HxNxf16>, %z: tensor<HxDxf16>) {
-        where D mod 2 == 0
-        memory { dtypes = [f16, f32], border = replicate, align = 16, %w { contiguity = dense }, %z { inplace = %x } }
-        semantic { %x { range = [0, 1] }, %y { range = [0, 9] } }
-        execution { max_streams = 2 }
-        compile { fast_math = true }
-        downgrade sm_75 { dtype = i8, budget = 0.01 }
-        schedule { %y { map = grid } }
-        compute {
-          %y[i, j] = sum[d < D](%x[i, d + %i[i]] * %w[d, j]) + eps
-          %z[i, d] = 1
-        }
-        gradient { %dx[i, d] = 0 }
-      }""")
-    out = quantised(op, {"x": SYMMETRIC, "w": weights()}, "f.1")
-    assert not isinstance(out, str), out
-    text = print_operator(out)
-    assert out.doc == op.doc
-    assert conditions(out) == ["D mod 2 == 0", "D <= 131071"]
-    assert out.downgrades == op.downgrades
-    assert out.gradient is None
-    assert "memory { align = 16, %w { contiguity = dense }, %x { border = replicate }, %i { border = replicate } }" in re.sub(r"\s+", " ", text)
-    assert "%y { range = [0, 9] }" in text
-    assert "max_streams = 2" in text
-    assert "fast_math = true" in text
-    for gone in ("dtypes", "inplace", "[0, 1]", "schedule"):
-        assert gone not in text
-    assert [p.name for p in out.params] == ["x", "w", "i", "eps", "w.scale"]
-
-
-# ------------------------------------------------------------------------------------------------------------- sums that fit i32
-
-
-@pytest.mark.parametrize("target", ["reference", "cpu", EMULATED])
-@pytest.mark.parametrize("terms", [2, 4, 64, 1000])
-def test_sums_of_bytes_do_not_saturate(target: str, terms: int) -> None:
-    """255 * 127 a term: pairs of them are beyond 16 bits."""
-    op = made(op_of("1x2"), x=Codes("u8", 1.0), w=Codes("i8", 1.0))
-    x, w = np.full((1, terms), 255, np.uint8), np.full((terms, 2), 127, np.int8)
-    w[:, 1] = -128
-    got, = called(op, x, w, target=target)
-    assert got.tolist() == [[255 * 127 * terms, -255 * 128 * terms]]
-
-
-def op_of(result: str) -> str:
-    h, n = result.split("x")
-    return op(f"%x: tensor<{h}xDxf16>, %w: tensor<Dx{n}xf16>", "%y[i, j] = sum[d < D](%x[i, d] * %w[d, j])", f"{result}xf32")
-
-
-@pytest.mark.parametrize("target", ["reference", "cpu"])
-def test_the_largest_sum_that_fits(target: str) -> None:
-    terms = (2**31 - 1) // (255 * 128)
-    op = made(PLAIN.replace("D", str(terms)), x=Codes("u8", 1.0), w=Codes("i8", 1.0))
-    got, = called(op, np.full((1, terms), 255), np.full((terms, 1), -128), target=target)
-    assert got.tolist() == [[np.float32(-255 * 128 * terms)]]
-    why = quantised(operator(PLAIN.replace("D", str(terms + 1))), {"x": Codes("u8", 1.0), "w": Codes("i8", 1.0)}, "f.1")
-    assert why == f"a sum of {terms + 1} products of codes up to 32640 may not fit i32"
-
-
-@pytest.mark.parametrize(("text", "codes", "want"), [
-    (PLAIN, {"x": SYMMETRIC, "w": weights()}, ["D <= 131071"]), (PLAIN, {"x": AFFINE, "w": weights()}, ["D <= 65793"]),
-    (PLAIN, {"x": SYMMETRIC, "w": Codes("i4", "block", axis=0, size=32)}, []), (PLAIN, {"w": weights()}, []), (PLAIN, {"x": EIGHTH, "w": EIGHTH}, []),
-    (CONVOLUTION.replace("BORDER", "border = constant(0)"), {"x": SYMMETRIC, "k": weights(3)}, ["C <= 14563"]),
-    (op("%x: tensor<BxHxWxCxf16>", "%y[b, c] = mean[h < H, w < W](%x[b, h, w, c])", "BxCxf32"), {"x": AFFINE}, ["H * W <= 8421504"])])
-def test_conditions_on_sizes(text: str, codes: Mapping[str, Codes], want: list[str]) -> None:
-    """A sum of products of codes up to 128 * 128 or 255 * 128, or of codes up to 255, below 2 ** 31."""
-    assert conditions(made(text, **codes)) == want
-
-
-# ------------------------------------------------------------------------------------------------------------------- what is refused
-
-
-@pytest.mark.parametrize(("text", "codes", "why"), [
-    (PLAIN, {"x": Codes("u8", .05, 256)}, "the zero point 256 of '%x' is no u8"), (PLAIN, {"x": Codes("i8", .05, -129)}, "the zero point -129 of '%x' is no i8"),
-    (PLAIN, {"x": Codes("f8e4m3", .05, 1)}, "f8e4m3 has no zero point"), (PLAIN, {"x": Codes("i8", 0.0)}, "the scale of '%x' is 0.0"),
-    (PLAIN, {"x": Codes("i8", float("nan"))}, "the scale of '%x' is nan"), (PLAIN, {"x": Codes("i8", float("inf"))}, "the scale of '%x' is inf"),
-    (PLAIN, {"z": SYMMETRIC}, "'%z' is no operand of floats"), (PLAIN.replace("DxNxf16", "DxNxi8"), {"w": SYMMETRIC}, "'%w' is no operand of floats"),
-    (PLAIN, {"w": Codes("i4", "channel", axis=0, packed=1)}, "'N' does not follow from the bytes of '%w', two codes in each"),
-    (DEPTHWISE.replace("BORDER", "border = constant(0)"), {"x": FOUND}, "its border is a constant, and the scale or the zero point is not known before the call"),
-    (DEPTHWISE.replace("BORDER", "border = constant(1.5)"), {"x": Codes("i8", "tensor")}, "its border is a constant, and the scale or the zero point is not known before the call"),
-    (DEPTHWISE.replace("BORDER", "border = constant(9)"), {"x": SYMMETRIC}, "its border, 9, is beyond what its codes stand for"),
-    (DEPTHWISE.replace("BORDER", "border = reflect"), {"x": Codes("i8", "block", axis=2, size=2)}, "its border along the blocks of '%x' is reflect"),
-    (DEPTHWISE.replace("BORDER", "border = constant(-inf)"), {"x": SYMMETRIC}, "its border is no finite number"),
-    ('op @f(%x: tensor<Nxf16>) -> (%y: tensor<Nxf16>) { compute { %y[i] = %x[i] } kernel cuda "f.cu" { entry = "f" } }', {"x": SYMMETRIC},
-     "it is computed by a kernel of its own")])
-def test_what_cannot_be(text: str, codes: Mapping[str, Codes], why: str) -> None:
-    assert quantised(operator(text), codes, "f.1") == why
-
-
 # --------------------------------------------------------------------------------------------------------------- what scales are for
 
 
@@ -476,32 +276,3 @@ def test_one_scale_for_a_depthwise_convolution_collapses() -> None:
     assert errors["tensor"].max() > 50 * errors["channel"].max()
     # The channels that collapse come out as nothing but zeros.
     assert errors["tensor"][3:5] == pytest.approx([1, 1])
-
-
-# ------------------------------------------------------------------------------------------------- sizes that bytes do not say
-
-
-@pytest.mark.parametrize("target", ["reference", "cpu"])
-@pytest.mark.parametrize("terms", [6, 7])
-def test_sums_and_values_of_four_bits_whose_number_is_open(target: str, terms: int) -> None:
-    """It is an attribute, which the pipeline gives as one of its own sizes."""
-    codes = Codes("i4", "block", axis=0, size=4, param=True)
-    op = operator(PLAIN)
-    total, back = summer(op, "w", codes, "w.sum"), dequantiser(op.operands[1].type, codes, "w.real")
-    assert total is not None
-    assert [a.name for a in total.attributes] == [a.name for a in back.attributes] == ["D0"]
-    text = f"""{print_operator(total)}
-{print_operator(back)}
-pipeline @main(%x: tensor<KxNxf16>, %q: tensor<((K + 1) floordiv 2)xNxu8>, %scale: tensor<(K ceildiv 4)xNxf32>) -> (%s: tensor<(K ceildiv 4)xNxi32>, %y: tensor<KxNxf16>) {{
-  %s = @w.sum(%q) {{D0 = K}}
-  %r = @w.real(%q, %scale) {{D0 = K}}
-  %y = @add(%r, %x)
-}}
-op @add(%a: tensor<HxWxf16>, %b: tensor<HxWxf16>) -> (%c: tensor<HxWxf16>) {{ compute {{ %c[h, w] = %a[h, w] + %b[h, w] }} }}
-"""
-    q = RNG.integers(-7, 8, (terms, 3))
-    scale = np.full((2, 3), 0.5, np.float32)
-    given = {"x": np.zeros((terms, 3), np.float16), "q": in_memory(q, codes), "scale": scale}
-    out = compile_program(text, target).executable(given)
-    np.testing.assert_array_equal(out["s"], [q[:4].sum(0), q[4:].sum(0)])
-    np.testing.assert_array_equal(out["y"], q / 2)
