@@ -30,13 +30,15 @@ FEW = 128
 WORK = 4096
 """Reductions of at most so many terms are never cut."""
 PARTS, LEAST = 1024, 2048
-"""How many parts there are at most, and how many places of the last range that is cut a part has at least."""
+"""How many parts there are at most, and how many terms a part has at least, which lie side by side."""
 COLUMNS = 262144
 """Reductions along a slow axis, but for those that blocks share out (`columns.py`), are cut until about so many threads have something to do …"""
 COLUMN_PARTS, COLUMN_LEAST = 256, 32
 """… into at most so many parts, of at least so many terms."""
+MOST = 3
+"""Ranges that are cut, at most."""
 SHORT = 16
-"""Ranges of at most so many places stay whole."""
+"""Ranges of at most so many places stay whole, but for those before a longer one where results are few."""
 
 
 def derived(op: TypedOperator) -> tuple[TypedOperator, frozenset[str]]:
@@ -191,10 +193,16 @@ class _Parts:
     def __init__(self, x: Reduce, axes: tuple[Range, ...], columns: bool) -> None:
         self.x = x
         ranges = list(ranges_of(x))
-        long_ones = [k for k, r in enumerate(ranges) if (count(r) or SHORT + 1) > SHORT]
-        # The flat place of a winner can be put together again only if the first range alone is cut.
+        sizes = [SHORT + 1 if (n := count(r)) is None else n for r in ranges]
         index = x.kind in ("argmax", "argmin")
-        self.cut = [k for k in long_ones if not index or k == 0][:1 if index else 3]
+        self.cut = [k for k, n in enumerate(sizes) if n > SHORT][:MOST]
+        if self.cut and not columns:
+            # Where one block had several short rows, there would be few blocks.
+            before = [k for k, n in enumerate(sizes) if 1 < n <= SHORT and k < self.cut[-1]]
+            self.cut = sorted(self.cut + before[::-1][:MOST - len(self.cut)])
+        if index:
+            # The flat place of a winner can be put together again only if the first range alone is cut.
+            self.cut = self.cut[:1] if self.cut[:1] == [0] else []
         self.numbers: list[Range] = []
         self.sizes: list[Expr] = []
         budget = _columns(axes) if columns else _int(PARTS)
@@ -202,8 +210,7 @@ class _Parts:
             r = ranges[k]
             lo = r.lo or _int(0)
             n = _do("max", _do("-", r.hi, lo), _int(0))
-            last = not any(later > k for later in long_ones)
-            least = 1 if not last else COLUMN_LEAST if columns else LEAST
+            least = 1 if any(n > SHORT for n in sizes[k + 1:]) else COLUMN_LEAST if columns else max(1, LEAST // max(1, prod(sizes[k + 1:])))
             size = _do("max", _do("ceildiv", n, budget), _int(least))
             number = f"{r.index}.part"
             parts = _do("ceildiv", n, size)
@@ -211,7 +218,9 @@ class _Parts:
             # A winner is asked for even among nothing: the only part then says what there is to say.
             self.numbers.append(Range(number, None, _do("max", parts, _int(1)) if index else parts, span=r.span, dtype=r.dtype))
             begin = _do("+", lo, _do("*", Name(number, dtype=I64), size))
-            ranges[k] = replace(r, lo=begin, hi=_do("min", _do("+", begin, size), r.hi))
+            end, whole, each = _do("+", begin, size), known(n), known(size)
+            even = each == 1 or (whole is not None and each is not None and whole % each == 0)
+            ranges[k] = replace(r, lo=begin, hi=end if even else _do("min", end, r.hi))
             self.sizes.append(size)
         self.inner = tuple(ranges)
 

@@ -14,7 +14,7 @@ from pipelink_ir.backends.loops.borders import inside as within
 from pipelink_ir.backends.loops.emit import TRUE, Atom, i64
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.gpu.flat import Flat, unravel
-from pipelink_ir.backends.loops.lower import Env
+from pipelink_ir.backends.loops.lower import Env, Lowering
 from pipelink_ir.backends.loops.reads import address, extent, low
 from pipelink_ir.ir.dtypes import DType
 from pipelink_ir.ir.nodes import Cast, Expr, FloatLit, IntLit, Name, Read
@@ -77,7 +77,7 @@ class Factor:
         if read is None or nest.x.where is not None:
             return None
         t = lo.op.tensors[read.tensor]
-        if lo.plan.local(t.name) or t.name in lo.written or t.dtype is not self.dtype or not _simple(t, read):
+        if lo.plan.local(t.name) or t.name in lo.written or t.dtype is not self.dtype or not simple(t, read):
             return None
         last = read.indices[-1]
         name, first, n = self._fastest()
@@ -127,12 +127,7 @@ class Factor:
         t = lo.op.tensors[read.tensor]
         inside = e.op("and", e.op("<", row, self.side.total), e.op("<", term, nest.depth.total))
         env = self.env(row, term)
-        at = tuple(lo.index(i, env) for i in read.indices)
-        source = address(lo, t, at)
-        edges = [k for k, word in enumerate(_words(read)) if word == "border"]
-        if edges:
-            inside = e.all_of([inside, *(within(e, e.op("-", at[k], low(lo, t, k)), extent(lo, t, k)) for k in edges)])
-            source = e.choose(inside, source, i64(0))  # where nothing is copied it would be no place
+        source, inside = source_of(lo, t, read, tuple(lo.index(i, env) for i in read.indices), inside)
         e.raw(form.CopyAsync(self.memory, self.place(slot, line, d), lo.buffer(t), source, inside, self.dtype))
 
     # ------------------------------------------------------------------------------------------------------------ any element
@@ -180,7 +175,17 @@ def _words(read: Read) -> tuple[str, ...]:
     return read.access or ("",) * len(read.indices)
 
 
-def _simple(t: Tensor, read: Read) -> bool:
+def source_of(lo: Lowering, t: Tensor, read: Read, at: tuple[Atom, ...], inside: Atom) -> tuple[Atom, Atom]:
+    """Where a copy of a read that is `simple` begins, and whether there is something to copy, not zeros around an axis."""
+    e, source = lo.e, address(lo, t, at)
+    edges = [k for k, word in enumerate(_words(read)) if word == "border"]
+    if not edges:
+        return source, inside
+    inside = e.all_of([inside, *(within(e, e.op("-", at[k], low(lo, t, k)), extent(lo, t, k)) for k in edges)])
+    return e.choose(inside, source, i64(0)), inside  # where nothing is copied it would be no place
+
+
+def simple(t: Tensor, read: Read) -> bool:
     """Whether what a read finds is an element or, beyond the edges of an axis that is not the last, zero."""
     for k, word in enumerate(_words(read)):
         if word not in ("", "inside") and not (word == "border" and k < len(read.indices) - 1 and _zero(t, k)):

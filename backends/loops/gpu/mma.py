@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import TRUE, Atom, i64, key_of
 from pipelink_ir.backends.loops.fold import must
+from pipelink_ir.backends.loops.gpu.factor import simple, source_of
 from pipelink_ir.backends.loops.gpu.flat import Flat, unravel
 from pipelink_ir.backends.loops.gpu.product import Tiled
 from pipelink_ir.backends.loops.gpu.stream import fit, tiles_of
@@ -81,7 +82,7 @@ class _Factor:
     def stage(self, first: Atom, begin: Atom, slot: Atom) -> None:
         """Brings a tile from line `first` and term `begin` on, to its place in the ring."""
         apart = self.along and self.across_memory
-        cond = self._whole(QUAD if apart else 16 // self.dtype.bytes)
+        cond = self._whole(QUAD if apart else 16 // self.dtype.bytes, not apart)
         if cond is None:
             self._each_element(first, begin, slot)
             return
@@ -93,14 +94,14 @@ class _Factor:
 
     # --------------------------------------------------------------------------------------------------------------- 16 bytes
 
-    def _whole(self, count: int) -> Atom | None:
-        """The condition under which so many neighbours at a time can be read; None if that is never so."""
+    def _whole(self, count: int, edges: bool) -> Atom | None:
+        """The condition under which so many neighbours at a time can be read; None if never. `edges`: there may be zeros around an axis before them."""
         nest, lo, e = self.nest, self.lo, self.e
         read = plain_read(self.expr)
         if read is None or nest.x.where is not None:
             return None
         t = lo.op.tensors[read.tensor]
-        if lo.plan.local(t.name) or t.name in lo.written or t.dtype is not self.dtype or any(word not in ("", "inside") for word in read.access):
+        if lo.plan.local(t.name) or t.name in lo.written or t.dtype is not self.dtype or not simple(t, read) or (not edges and "border" in read.access):
             return None
         last = read.indices[-1]
         name, first, n = self._fastest()
@@ -144,7 +145,7 @@ class _Factor:
                 row, term = e.op("+", first, line), e.op("+", begin, d)
                 inside = e.op("and", e.op("<", row, self.side.total), e.op("<", term, nest.depth.total))
                 env = self._env(row, term)
-                source = address(lo, t, tuple(lo.index(i, env) for i in read.indices))
+                source, inside = source_of(lo, t, read, tuple(lo.index(i, env) for i in read.indices), inside)
                 e.raw(form.CopyAsync(self.name, self.place(slot, line, d), lo.buffer(t), source, inside, self.dtype))
 
     def _quads(self, first: Atom, begin: Atom, slot: Atom) -> None:

@@ -12,6 +12,7 @@ from pipelink_ir.backends.cuda import nvrtc
 from pipelink_ir.backends.cuda.emit import emit_program
 from pipelink_ir.backends.cuda.emulate.executable import load, options_for
 from pipelink_ir.backends.loops.gpu.build import build_gpu
+from pipelink_ir.backends.loops.print import program_text
 from pipelink_ir.ir.gpus import facts_of
 from pipelink_ir.ir.targets import Arch, parse_arch
 from pipelink_ir.passes.infer.operator import typed_operator
@@ -92,6 +93,21 @@ def test_what_borders_answer(c: int, o: int, border: str) -> None:
     assert kinds(text, "sm_90") == ["convolution"]
     x, w = drawn((1, 7, 16, c), "i8"), drawn((3, 3, c, o), "i8")
     check(text, x, w, wanted(x, w, border))
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize(("c", "o", "dtype", "weights", "order", "arch"), [
+    (256, 40, "f16", "dy, dx, c, o", (0, 1, 2, 3), "sm_90"), (320, 48, "i8", "o, dy, dx, c", (3, 0, 1, 2), "sm_80"), (272, 40, "u8", "dy, dx, c, o", (0, 1, 2, 3), "sm_75")])
+def test_more_channels_than_a_block_has_room_for(c: int, o: int, dtype: str, weights: str, order: tuple[int, ...], arch: str) -> None:
+    """They are products of matrices, whose rows are copied 16 bytes at a time; zeros around the picture are copies of nothing."""
+    text = convolution(c, o, dtype, weights=weights)
+    assert kinds(text, arch) == ["mma"]
+    module = lowered(read(text))
+    assert module is not None
+    loops = program_text(build_gpu(typed_operator(module.operators[0]), parse_arch(arch)))
+    assert any(line.lstrip().startswith("copy %left") and "%x[" in line for line in loops.splitlines())
+    x, w = drawn((2, 5, 7, c), dtype), drawn((3, 3, c, o), dtype)
+    check(text, x, w, wanted(x, w), order, arch)
 
 
 @NEEDS_COMPILER

@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 import pipelink_ir as pl
+from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.gpu.build import build_gpu
+from pipelink_ir.ir.dtypes import I64
 from pipelink_ir.ir.nodes import Node
 from pipelink_ir.passes.infer.operator import typed_operator
 from tests.emulated import NEEDS_COMPILER
@@ -40,3 +42,22 @@ def test_its_values(shape: tuple[int, int, int]) -> None:
     mean = pooled.astype(np.float64).mean((1, 2)).astype(np.float16) if pooled.size else np.zeros((n, 64), np.float16)
     want = mean.astype(np.float64) @ k.astype(np.float64)
     np.testing.assert_allclose(pl.compile(TEXT, target="cuda-emulated")(x=x, w=k).y, want, rtol=4e-3, atol=4e-3)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize(("shape", "blocks"), [((16, 4096), 32), ((2, 2, 2, 8192), 16), ((5000, 12), 30), ((3, 1000, 70), 1002)])
+@pytest.mark.parametrize("kind", ["max", "mean", "argmax"])
+def test_all_of_few_rows_has_many_blocks(shape: tuple[int, ...], blocks: int, kind: str) -> None:
+    """A range of few places before a long one is cut as well, and what a part has is counted in terms."""
+    sizes, names = "x".join(map(str, shape)), "abcd"[:len(shape)]
+    ranges, out = ", ".join(f"{n} < {k}" for n, k in zip(names, shape, strict=True)), "i32" if kind == "argmax" else "f32"
+    signature = f"(%x: tensor<{sizes}xf16>) -> (%y: tensor<{out}>)"
+    text = (f"op @all{signature} {{ compute {{ %y = {kind}[{ranges}](%x[{', '.join(names)}]) }} }}\n"
+            f"pipeline @main{signature} {{ %y = @all(%x) }}\n")
+    compiled = pl.compile(text, target="cuda-emulated")
+    kernel = build_gpu(typed_operator(compiled.module.operators[0])).kernels[0]
+    if kind != "argmax":
+        assert next(s.hi for s in kernel.body if isinstance(s, form.For)) == form.Const(blocks, I64)
+    x = np.random.default_rng(7).normal(size=shape).astype(np.float16)
+    want = getattr(x.astype(np.float64), kind)()
+    np.testing.assert_allclose(float(compiled(x=x).y), float(want), rtol=0 if kind == "argmax" else 1e-6, atol=0 if kind == "argmax" else 1e-6)
