@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,6 +63,23 @@ def test_links(page: Path) -> None:
         if not target.exists() or (anchor and anchor not in _anchors(target.read_text(encoding="utf-8"))):
             broken.append(link)
     assert not broken
+
+
+def test_the_pass_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipelink_ir.passes import manager
+    monkeypatch.setattr(manager, "_REGISTRY", dict(manager._REGISTRY))
+    page = (ROOT / "docs" / "adding-a-pass.md").read_text(encoding="utf-8")
+    made = types.ModuleType("drop_labels")
+    monkeypatch.setitem(sys.modules, made.__name__, made)
+    exec(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0], vars(made))
+    op = "op @f(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) { compute { %y[n] = %x[n] } }\n"
+    text = "pipeline @p(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) {\n  %z = @f(%x) as up\n  %y = @f(%z) as down\n}"
+    module = parse(op + text, "p.plir")
+    done = print_module(made.drop_labels(module, made.Options(keep="down"), Report()))
+    assert "as up" not in done
+    assert "as down" in done
+    plain = parse(op + text.replace(" as up", "").replace(" as down", ""), "p.plir")
+    assert made.drop_labels(plain, made.Options(), Report()) is plain
 
 
 @pytest.fixture
