@@ -70,8 +70,9 @@ class Project:
             yield
 
     def runs_on(self) -> str | None:
-        """The first target that names where to run; None if the project leaves that open."""
-        return next((t for t in self.targets if t in ("cpu", "reference")), None)
+        """The first target that names where to run and is there; None if the project leaves that open."""
+        from pipelink_ir.runtime.targets import best_target
+        return next((t for t in self.targets if t in ("cpu", "reference") or (_CUDA.fullmatch(t) and best_target() == "cuda")), None)
 
     def archs(self) -> tuple[str, ...]:
         """The CUDA architectures among the targets."""

@@ -69,6 +69,14 @@ def test_everything_is_read(tmp_path: Path) -> None:
     assert (p.runs_on(), p.archs()) == ("cpu", ("sm_75", "sm_90"))
 
 
+@pytest.mark.parametrize(("targets", "with_gpu", "without"), [
+    (("cuda", "cpu"), "cuda", "cpu"), (("sm_90", "cuda:1"), "cuda:1", None), (("reference", "cuda"), "reference", "reference"), (("sm_75",), None, None)])
+def test_programs_run_on_the_first_device_that_is_there(monkeypatch: pytest.MonkeyPatch, targets: tuple[str, ...], with_gpu: str | None, without: str | None) -> None:
+    for best, runs_on in (("cuda", with_gpu), ("cpu", without)):
+        monkeypatch.setattr("pipelink_ir.runtime.targets.best_target", lambda best=best: best)
+        assert Project(targets=targets).runs_on() == runs_on
+
+
 def test_policies_reach_the_pass(tmp_path: Path) -> None:
     p = project(tmp_path, """\
 precision:
