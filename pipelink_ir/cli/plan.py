@@ -102,9 +102,10 @@ def dot(module: Module, name: str) -> str:
         lines.append(f"  {_quote(f'out {o.name}')} [shape=ellipse, label={_quote(f'%{o.name}: {_type(o.type)}')}];")
         edges.append((o.name, f"out {o.name}", ""))
     for edge, to, style in edges:
-        name = edge
-        for _ in aliases:  # no more steps than there are second names: an unchecked program may name in circles
-            name = aliases.get(name, name) if name not in source else name
+        name, seen = edge, set[str]()
+        while name not in source and name in aliases and name not in seen:  # an unchecked program may name in circles
+            seen.add(name)
+            name = aliases[name]
         lines.append(f"  {_quote(source.get(name, name))} -> {_quote(to)} [label={_quote('%' + edge)}{style}];")
     return "\n".join([*lines, "}"]) + "\n"
 
