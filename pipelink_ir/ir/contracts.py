@@ -293,4 +293,6 @@ def describe(value: Value) -> str:
         return f"{value.value:g}" if isinstance(value, FloatLit) else str(value.value)
     if isinstance(value, Read):
         return f"%{value.tensor}"
+    if isinstance(value, Apply) and value.fn.isidentifier():
+        return f"{value.fn}(…)"
     return word(value) or "…"

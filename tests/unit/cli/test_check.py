@@ -187,3 +187,12 @@ def test_operators_alone_are_checked_for_each_target(pipelinkc: Command, tmp_pat
     assert found("sm_75,sm_87,sm_90") == [("arch", 2, "sm_75"), ("downgrade", 7, "sm_75")]
     assert found("cpu") == [("arch", 12, "cpu")]
     assert json.loads(pipelinkc("check", "--op-dir", tmp_path, "--format", "json").out) == []
+
+
+def test_a_value_that_is_none_is_named(pipelinkc: Command, tmp_path: Path) -> None:
+    """What looks like a call, too."""
+    (tmp_path / "p.plir").write_text("op @f(%x: tensor<Nxf32>) -> (%y: tensor<Nxf32>) {\n  memory { contiguity = rows(1) }\n"
+                                     "  compute { %y[n] = %x[n] }\n}\n")
+    done = pipelinkc("check", tmp_path / "p.plir")
+    assert done.status == 1
+    assert "not rows(…)" in done.out
