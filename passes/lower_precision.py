@@ -38,10 +38,11 @@ from pipelink_ir.ir.diagnostics import Note, Report, UsageError
 from pipelink_ir.ir.nodes import Alias, Expr, Module, Node, Operator, Pipeline
 from pipelink_ir.ir.targets import Arch, arch_help, parse_arch
 from pipelink_ir.ir.walk import deep
+from pipelink_ir.passes.aliasing.order import arguments
 from pipelink_ir.passes.manager import register_pass
 from pipelink_ir.passes.precision.calibrated import Calibration, check_calibration
 from pipelink_ir.passes.precision.demands import check_demands, not_admitted
-from pipelink_ir.passes.precision.edges import Line, Operators, args_of, joined, named, spread, stem, with_operators
+from pipelink_ir.passes.precision.edges import Line, Operators, form_name, reasons, spread, stem, with_operators
 from pipelink_ir.passes.precision.floats import lowered, with_clause
 from pipelink_ir.passes.precision.insert import put_in, results_in
 from pipelink_ir.passes.precision.limits import check_limits
@@ -213,16 +214,16 @@ class _Lowering:
         """Remember the codes that the program itself brings back to values."""
         codes = given_codes(self.operators.known[item.op]) if isinstance(item, Node) and item.op.startswith("std.dequantize") else None
         if codes is not None and isinstance(item, Node):
-            line.remember(item.results[0].name, ("codes", codes), item.device, line.first(args_of(item)[0].name))
+            line.remember(item.results[0].name, ("codes", codes), item.device, line.first(arguments(item)[0].name))
 
     def _as_it_is(self, n: Node, policy: Policy, refused: str | None) -> Node:
         """A node that is not lowered, with why. Its block and library are still those of the policy."""
         op = self.operators.known[n.op]
         if policy.block is not None or policy.library is not None:
-            new = self.operators.get(("as it is", n.op), named(n.op, str(self.arch)), lambda name: replace(with_clause(op, policy), name=name))
+            new = self.operators.get(("as it is", n.op), form_name(n.op, str(self.arch)), lambda name: replace(with_clause(op, policy), name=name))
             assert isinstance(new, Operator)
             n = replace(n, op=new.name)
-        return replace(n, reason=joined(n.reason, refused)) if refused else n
+        return replace(n, reason=reasons(n.reason, refused)) if refused else n
 
     def _lowered(self, n: Node, plan: Plan, line: Line) -> tuple[tuple[Expr, ...], str | None]:
         """Put out what a node becomes: conditions on sizes, or why it stays as it is."""
@@ -230,11 +231,11 @@ class _Lowering:
             return put_in(line, n, plan, str(self.arch))
         op, dtype = self.operators.known[n.op], plan.dtype
         assert dtype is not None
-        new = self.operators.get(("float", n.op, dtype, plan.names), named(n.op, dtype),
+        new = self.operators.get(("float", n.op, dtype, plan.names), form_name(n.op, dtype),
                                  lambda name: with_clause(lowered(op, dtype, name, plan.names), plan.policy))
         assert isinstance(new, Operator)
         why = f"'@{stem(n.op)}' runs in {dtype} on {self.arch}, as its policy asks"
-        args = [line.cast(e.name, dtype, n, f"cast: {why}") if o.name in plan.names else e.name for o, e in zip(op.operands, args_of(n), strict=True)]
+        args = [line.cast(e.name, dtype, n, f"cast: {why}") if o.name in plan.names else e.name for o, e in zip(op.operands, arguments(n), strict=True)]
         results_in(line, n, new, args, plan, f"lowered: {why}{plan.said}")
         return (), None
 
@@ -243,7 +244,7 @@ def _check_missing(n: Node, pipeline: str, op: Operator, plan: Plan, calibration
     """Ranges that a policy wants calibrated and that nobody has measured."""
     if not plan.missing or plan.refused is not None:
         return
-    edges = {o.name: e for o, e in zip(op.operands, args_of(n), strict=True)}
+    edges = {o.name: e for o, e in zip(op.operands, arguments(n), strict=True)}
     names = ", ".join(f"'%{edges[m].name}'" for m in plan.missing)
     policy = plan.policy
     where = f"there is no calibration for {names}"

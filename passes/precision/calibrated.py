@@ -13,9 +13,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.diagnostics import Report, did_you_mean
-from pipelink_ir.ir.nodes import Alias, Edge, Module, Node, Operand, Operator, Pack, Pipeline
+from pipelink_ir.ir.nodes import Alias, Module, Node, Operand, Operator, Pipeline
 from pipelink_ir.ir.source import NOWHERE, Span
 from pipelink_ir.ir.targets import parse_arch
+from pipelink_ir.passes.aliasing.order import arguments
 from pipelink_ir.passes.precision.policy import clause_of
 
 METHODS = ("minmax", "percentile", "mse", "entropy")
@@ -117,11 +118,11 @@ def program_digest(module: Module, pipeline: str) -> str:
         if isinstance(n, Alias):
             copies[n.name.name] = _through(n.of.name, copies)
         elif n.op == "std.copy" or n.op.startswith("std.copy."):
-            copies[n.results[0].name] = _through(_edges(n)[0].name, copies)
+            copies[n.results[0].name] = _through(arguments(n)[0].name, copies)
         else:
             if n.op not in texts:
                 texts[n.op] = _computes(bodies[n.op]) if n.op in bodies else n.op
-            lines.append(f"{[e.name for e in n.results]} {texts[n.op]} {[_through(e.name, copies) for e in _edges(n)]} {_attributes(n)}")
+            lines.append(f"{[e.name for e in n.results]} {texts[n.op]} {[_through(e.name, copies) for e in arguments(n)]} {_attributes(n)}")
     lines += [f"-> {o.name}: {_through(o.name, copies)}" for o in p.results]
     return _digest(lines)
 
@@ -146,10 +147,6 @@ def _pipeline(module: Module, name: str) -> Pipeline:
 
 def _through(name: str, copies: Mapping[str, str]) -> str:
     return copies.get(name, name)
-
-
-def _edges(n: Node) -> list[Edge]:
-    return [e for a in n.args for e in (a.items if isinstance(a, Pack) else (a,))]
 
 
 def _type(o: Operand) -> str:

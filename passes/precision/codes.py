@@ -21,15 +21,12 @@ from typing import TypeVar
 
 from pipelink_ir.grammar.parser import parse
 from pipelink_ir.grammar.printer import print_expr, print_type
-from pipelink_ir.ir.dtypes import DTYPES, DType
+from pipelink_ir.ir.dtypes import DTYPES, F32, DType
 from pipelink_ir.ir.nodes import Apply, Const, Expr, FloatLit, IntLit, Name, Operator, TensorType
 
 T = TypeVar("T")
 I4 = DType("i4", "int", 4)
 """Not a dtype of programs: two of them are one u8."""
-LARGEST = {"f8e4m3": 448.0, "f8e5m2": 57344.0}
-"""The largest finite values of the f8 dtypes."""
-F32_MAX = 3.4028234663852886e38
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +134,7 @@ def constant_of(value: float, codes: Codes) -> Expr | None:
         return FloatLit(value)
     if isnan(value):
         return Const("nan")
-    top = LARGEST[codes.dtype]
+    top = codes.info.largest
     if not isfinite(value):
         return FloatLit(top if value > 0 else -top)
     return None if isinstance(codes.scale, str) else FloatLit(max(-top, min(top, f32(f32(value) / f32(codes.scale)))))
@@ -254,7 +251,7 @@ def quantiser(type: TensorType, codes: Codes, name: str) -> Operator:
     elif codes.is_int:
         body = f"{left} = {codes.dtype}(round({quotient}){f' + {_zero(codes)}' if codes.shifted else ''})".replace("+ -", "- ")
     else:
-        top = LARGEST[codes.dtype]
+        top = codes.info.largest
         body = f"{left} = {codes.dtype}(clamp({quotient}, {-top}, {top}))"
     return built(f"op @{name}({_operands(f'%x: {print_type(t)}', t, codes)}) -> (%q: {print_type(code_type(t, codes))}) {{\n"
                  f"  compile {{ accuracy = exact }}\n  compute {{\n    {body}\n  }}\n}}\n")
@@ -326,7 +323,7 @@ def scaler(type: TensorType, codes: Codes, name: str) -> Operator:
 def _largest(codes: Codes) -> tuple[str, str]:
     """What is to be as large as the highest code may be, and that code."""
     if not codes.is_int:
-        return "abs({})", f"{LARGEST[codes.dtype]}"
+        return "abs({})", f"{codes.info.largest}"
     high, low, zero = codes.info.highest, codes.info.lowest, codes.zero
     assert isinstance(zero, int)
     if zero - low <= 0:
@@ -335,7 +332,7 @@ def _largest(codes: Codes) -> tuple[str, str]:
 
 
 def _positive(largest: str, top: str, t: TensorType) -> str:
-    quotient = f"min({largest} / {top}, {F32_MAX!r})" if t.dtype == "f64" else f"{largest} / {top}"
+    quotient = f"min({largest} / {top}, {F32.largest!r})" if t.dtype == "f64" else f"{largest} / {top}"
     narrow = f"f32({quotient})" if t.dtype == "f64" else quotient
     return f"select({narrow} > 0, {narrow}, 1.0)"
 
@@ -370,7 +367,7 @@ def _affine_body(t: TensorType, codes: Codes) -> str:
 
     def end(kind: str) -> str:
         of = f"{kind}[{ranges} where abs({x}) < inf]({x})" if ranges else f"select(abs({x}) < inf, {x}, 0)"
-        clipped = f"clamp({of}, -{F32_MAX!r}, {F32_MAX!r})" if t.dtype == "f64" else of
+        clipped = f"clamp({of}, -{F32.largest!r}, {F32.largest!r})" if t.dtype == "f64" else of
         return f"{kind}({clipped}, 0)"
     return (f"%lo = {end('min')}\n    %hi = {end('max')}\n    %step = f32(%hi / {high - low} - %lo / {high - low})\n"
             f"    %unit = select(%step > 0, %step, 1.0)\n    %scale = %unit\n"

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from pipelink_ir.ir.affine import normal
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.nodes import Alias, Device, Edge, IntLit, Module, Name, Node, Operand, Operator, Pack, Pipeline, Scoped, Section, Setting, TensorType
+from pipelink_ir.ir.nodes import Alias, Device, Edge, IntLit, Module, Name, Node, Operand, Operator, Pipeline, Scoped, Section, Setting, TensorType
 from pipelink_ir.ir.walk import substitute
+from pipelink_ir.passes.aliasing.order import arguments, origins
 from pipelink_ir.passes.precision.codes import own_symbols
 from pipelink_ir.passes.precision.floats import admitted, caster, taken_over, varying
 from pipelink_ir.passes.precision.products import contracted
@@ -79,8 +80,6 @@ class Line:
     numbers: dict[str, int] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
     """Second names -> first names."""
-    params: set[str] = field(default_factory=set)
-    """Edges that depend on parameters alone."""
     forms: dict[tuple[str, Form, object], str] = field(default_factory=dict)
     narrow: dict[str, str] = field(default_factory=dict)
     """Edge -> the edge of a narrower dtype that has its values and is read in the same type."""
@@ -91,7 +90,7 @@ class Line:
 
     def __post_init__(self) -> None:
         self.types = {i.name: i.type for i in self.of.inputs}
-        self.params = {i.name for i in self.of.inputs if i.param}
+        self.origin = origins(self.of)
         self.taken = set(self.types) | {e.name for n in self.of.nodes for e in (n.results if isinstance(n, Node) else (n.name,))}
 
     def first(self, edge: str) -> str:
@@ -102,15 +101,13 @@ class Line:
         """Put out an item as it is."""
         if isinstance(item, Alias):
             of = self.first(item.of.name)
-            self.origin[item.name.name], self.types[item.name.name] = of, self.types[of]
+            self.types[item.name.name] = self.types[of]
             if of in self.coded_only:
                 return
         else:
             if len(item.types) != len(item.results):
                 internal_error(f"the node of '@{item.op}' has no types")
             self.types.update(zip((e.name for e in item.results), item.types, strict=True))
-            if item.args and all(self.first(e.name) in self.params for e in (*args_of(item), *item.after)):
-                self.params |= {e.name for e in item.results}
         self.out.append(item)
 
     def insert(self, op: Operator, args: Sequence[str], names: Sequence[str], near: Node, reason: str) -> tuple[str, ...]:
@@ -188,7 +185,7 @@ class Line:
             return n
         kept = frozenset(but) | taken_over(op).keys() | set(taken_over(op).values())
         varies = varying(op)
-        changed = {o.name: made for o, e in zip(op.operands, args_of(n), strict=True) if o.name not in kept
+        changed = {o.name: made for o, e in zip(op.operands, arguments(n), strict=True) if o.name not in kept
                    and (made := self.narrowest(e.name, n)) != self.first(e.name) and not contracted(op, o.name)
                    and (o.name not in varies or admitted(op, self.types[made].dtype))}
         if not changed:
@@ -199,11 +196,11 @@ class Line:
             params = tuple(replace(p, type=replace(p.type, dtype=self.types[changed[p.name]].dtype)) if isinstance(p, Operand) and p.name in changed else p
                            for p in op.params)
             return replace(op, name=name, params=params, gradient=None)
-        new = self.operators.get(("reads", op.name, dtypes), named(op.name, f"reads_{dtypes[0][1]}"), build)
+        new = self.operators.get(("reads", op.name, dtypes), form_name(op.name, f"reads_{dtypes[0][1]}"), build)
         assert isinstance(new, Operator)
-        args = tuple(Edge(changed.get(o.name, e.name), span=e.span) for o, e in zip(op.operands, args_of(n), strict=True))
-        said = ", ".join(f"'%{e.name}'" for o, e in zip(op.operands, args_of(n), strict=True) if o.name in changed)
-        return replace(n, op=new.name, args=args, reason=joined(n.reason, f"lowered: it reads {said} as made, in {dtypes[0][1]}: the same values"))
+        args = tuple(Edge(changed.get(o.name, e.name), span=e.span) for o, e in zip(op.operands, arguments(n), strict=True))
+        said = ", ".join(f"'%{e.name}'" for o, e in zip(op.operands, arguments(n), strict=True) if o.name in changed)
+        return replace(n, op=new.name, args=args, reason=reasons(n.reason, f"lowered: it reads {said} as made, in {dtypes[0][1]}: the same values"))
 
     # ------------------------------------------------------------------------------------------------------------------------ end
 
@@ -212,7 +209,7 @@ class Line:
         read: dict[str, int] = {}
         waits: set[str] = set()
         for item in self.out:
-            for name in (item.of.name,) if isinstance(item, Alias) else (e.name for e in args_of(item)):
+            for name in (item.of.name,) if isinstance(item, Alias) else (e.name for e in arguments(item)):
                 read[name] = read.get(name, 0) + 1
             waits |= {e.name for e in item.after} if isinstance(item, Node) else set()
         for r in self.of.results:
@@ -225,9 +222,9 @@ class Line:
             if any(read.get(e.name) for e in n.results):
                 continue
             if any(e.name in waits for e in n.results):
-                instead |= {e.name: args_of(n)[0].name for e in n.results}
+                instead |= {e.name: arguments(n)[0].name for e in n.results}
             gone.add(k)
-            for e in args_of(n):
+            for e in arguments(n):
                 read[e.name] -= 1
         kept = [n for k, n in enumerate(self.out) if k not in gone]
         return tuple(_waiting(n, instead) if isinstance(n, Node) else n for n in kept) if instead else tuple(kept)
@@ -243,11 +240,6 @@ def _waiting(n: Node, instead: Mapping[str, str]) -> Node:
             name = instead[name]
         after.append(Edge(name, span=e.span))
     return replace(n, after=tuple(after))
-
-
-def args_of(n: Node) -> tuple[Edge, ...]:
-    """The edges that a node reads."""
-    return tuple(e for a in n.args for e in (a.items if isinstance(a, Pack) else (a,)))
 
 
 def place(device: Device | None) -> object:
@@ -271,13 +263,13 @@ def spread(before: Node, parts: Sequence[Node]) -> list[Node]:
     return out
 
 
-def named(op: str, how: str) -> str:
+def form_name(op: str, how: str) -> str:
     """A name for another form of an operator: `linear_f16.1` for `linear.1`."""
     return f"{stem(op)}_{how}.1"
 
 
-def joined(before: str | None, more: str) -> str:
-    """Two parts of a reason."""
+def reasons(before: str | None, more: str) -> str:
+    """What the ledger said already, and more."""
     return f"{before}; {more}" if before else more
 
 

@@ -55,7 +55,6 @@ FAR = 3.0
 CREST = 4.0
 """The largest value over the root mean square, where nothing else is known."""
 
-_ROUNDING = {"f8e4m3": 2.0**-4, "f8e5m2": 2.0**-3, "f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24, "f64": 2.0**-53}
 _FLATTENS = {"tanh": 1.0, "erf": 1.0, "sigmoid": 0.5, "sin": 0.7, "cos": 0.7, "atan2": 1.0}
 """Functions that stay within bounds, with the root mean square that they have at most; none is steeper than 1.13."""
 _POWERS = {"sqrt": 0.5, "rsqrt": 0.5, "abs": 1.0, "neg": 1.0, "floor": 1.0, "ceil": 1.0, "round": 1.0}
@@ -193,15 +192,15 @@ class _Flow:
 
 def rounding(dtype: str, own: str) -> float:
     """The relative noise of rounding to a float dtype; none where values have no more digits to begin with."""
-    if dtype not in _ROUNDING or _ROUNDING.get(own, 0.0) >= _ROUNDING[dtype]:
+    if DTYPES[own].unit >= DTYPES[dtype].unit:
         return 0.0
-    return _ROUNDING[dtype] / sqrt(3)
+    return DTYPES[dtype].unit / sqrt(3)
 
 
 def coding(codes: Codes, seen: EdgeRange | None, places: int | None) -> float:
     """The relative noise of codes. `places`: how many values share a scale, if that is known, whose largest is sqrt(2 ln places) sigma at most on average."""
     if not codes.is_int:
-        return _ROUNDING.get(codes.dtype, 0.0) / sqrt(3)
+        return codes.info.unit / sqrt(3)
     crest = CREST if places is None else max(1.0, min(CREST, sqrt(2 * log(max(places, 2)))))
     top = 7 if codes.dtype == "i4" else codes.info.highest
     if isinstance(codes.scale, str) or seen is None or seen.rms <= 0:

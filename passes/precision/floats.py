@@ -28,9 +28,6 @@ from pipelink_ir.ir.nodes import (
 )
 from pipelink_ir.passes.precision.policy import Policy
 
-LARGEST = {"f8e4m3": 448.0, "f8e5m2": 57344.0, "f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38, "f64": 1.7976931348623157e308}
-"""The largest finite number of each float."""
-
 
 def is_float(dtype: str) -> bool:
     return dtype in DTYPES and DTYPES[dtype].is_float

@@ -8,9 +8,10 @@ from pipelink_ir.grammar.printer import print_type
 from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_condition
 from pipelink_ir.ir.nodes import Edge, Expr, Node, Operator, TensorType
 from pipelink_ir.ir.walk import names_in, substitute
+from pipelink_ir.passes.aliasing.order import arguments
 from pipelink_ir.passes.precision.code_sums import summer
 from pipelink_ir.passes.precision.codes import Codes, own_symbols, quantiser, scaler
-from pipelink_ir.passes.precision.edges import Line, args_of, joined, named, stem
+from pipelink_ir.passes.precision.edges import Line, form_name, reasons, stem
 from pipelink_ir.passes.precision.floats import lowered, sharing_kept, taken_over, with_clause
 from pipelink_ir.passes.precision.plans import CALIBRATED, MEASURED, UNCALIBRATED, Plan
 from pipelink_ir.passes.precision.quantised import quantised
@@ -86,10 +87,10 @@ def put_in(line: Line, n: Node, plan: Plan, arch: str) -> tuple[tuple[Expr, ...]
         made = quantised(base, plan.codes, name)
         return made if isinstance(made, str) else with_clause(sharing_kept(replace(made, gradient=None)), policy)
     how = policy.dtype or policy.weights or ""
-    new = operators.get(("codes", n.op, plan.dtype, plan.names, ordered), named(n.op, how), build)
+    new = operators.get(("codes", n.op, plan.dtype, plan.names, ordered), form_name(n.op, how), build)
     if isinstance(new, str):
         return (), f"declined: {new}"
-    edges = {o.name: e.name for o, e in zip(op.operands, args_of(n), strict=True)}
+    edges = {o.name: e.name for o, e in zip(op.operands, arguments(n), strict=True)}
     whom = f"'@{stem(n.op)}' runs in {how} on {arch}, as its policy asks"
     given: dict[str, str] = {}
     for name, codes in ordered:
@@ -121,9 +122,9 @@ def results_in(line: Line, n: Node, new: Operator, args: Sequence[str], plan: Pl
         types.append(replace(t, dtype=r.type.dtype))
     apart = [f"'%{r}' cannot take over the memory of '%{o}', which has another size now" for r, o in taken_over(old).items() if r not in taken_over(new)]
     reason = "; declined: ".join([reason, *apart])
-    spans = {o.name: e.span for o, e in zip(old.operands, args_of(n), strict=True)}
+    spans = {o.name: e.span for o, e in zip(old.operands, arguments(n), strict=True)}
     edges = tuple(Edge(a, span=spans.get(o.name.partition(".")[0], n.span)) for o, a in zip(new.operands, args, strict=True))
-    line.keep(replace(n, op=new.name, args=edges, results=tuple(results), types=tuple(types), plan=None, reason=joined(n.reason, reason)))
+    line.keep(replace(n, op=new.name, args=edges, results=tuple(results), types=tuple(types), plan=None, reason=reasons(n.reason, reason)))
     for e, made, t in zip(n.results, results, n.types, strict=True):
         if made is not e:
             line.cast_back(made.name, e.name, t, n, f"cast: '%{e.name}' is {t.dtype} for those that read it otherwise")

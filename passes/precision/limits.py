@@ -12,19 +12,16 @@ from math import inf
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import About, Note, Report
-from pipelink_ir.ir.dtypes import DTYPES
+from pipelink_ir.ir.dtypes import BF16, DTYPES
 from pipelink_ir.ir.nodes import Alias, Edge, Node, Operand, Operator, Pipeline
 from pipelink_ir.ir.source import Span
+from pipelink_ir.passes.aliasing.order import arguments
 from pipelink_ir.passes.contracts.edges import declared_range
 from pipelink_ir.passes.contracts.ranges import UNKNOWN, Interval, of_dtype, result_ranges
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.precision.calibrated import Calibration
-from pipelink_ir.passes.precision.edges import args_of, stem
-from pipelink_ir.passes.precision.floats import LARGEST
+from pipelink_ir.passes.precision.edges import stem
 from pipelink_ir.passes.precision.plans import Plan
-
-SMALLEST = {"f8e4m3": 2.0**-9, "f8e5m2": 2.0**-16, "f16": 2.0**-24, "bf16": 2.0**-133}
-"""The smallest number above 0 of each float; half of it is rounded to 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +52,7 @@ class _Limits:
                 self.edges[n.name.name] = self.edges[n.of.name]
                 continue
             op = self.operators[n.op]
-            given = {o.name: self._taken(op, o, e) for o, e in zip(op.operands, args_of(n), strict=True)}
+            given = {o.name: self._taken(op, o, e) for o, e in zip(op.operands, arguments(n), strict=True)}
             made = self._made(op, n, given)
             plan = self.plans.get(n.results[0].name)
             if plan is not None and plan.dtype is not None:
@@ -87,7 +84,7 @@ class _Limits:
         return self.ranges[key]
 
     def _node(self, n: Node, op: Operator, plan: Plan, known: Mapping[str, _Known]) -> None:
-        edges = dict(zip((o.name for o in (*op.operands, *op.results)), (*args_of(n), *n.results), strict=True))
+        edges = dict(zip((o.name for o in (*op.operands, *op.results)), (*arguments(n), *n.results), strict=True))
         for name in plan.names:
             if name not in plan.codes and (self._declared(n, op, plan, name, known[name]) or self._measured(n, op, plan, name, edges[name].name)):
                 return
@@ -108,17 +105,17 @@ class _Limits:
         finite = contracts.setting(op, "semantic", "finite", name)
         notes = [Note("the node", n.loc or n.op_span), *([Note(f"'%{name}' is to be finite", finite.setting.span)] if finite is not None else [])]
         largest = max(abs(seen.min), abs(seen.max))
-        more = "" if largest > LARGEST[plan.dtype or ""] else " at most"
+        more = "" if largest > DTYPES[plan.dtype or ""].largest else " at most"
         return self._tell(n, op, plan, edge, largest, f"calibration has seen {largest:.10g} there{more}", notes)
 
     def _tell(self, n: Node, op: Operator, plan: Plan, name: str, largest: float, what: str, notes: list[Note]) -> bool:
         """Report an edge whose values do not fit, if they do not."""
-        dtype = plan.dtype or ""
-        above, below = largest > LARGEST[dtype], 0 < largest <= SMALLEST.get(dtype, 0.0) / 2
+        dtype = DTYPES[plan.dtype or ""]
+        above, below = largest > dtype.largest, 0 < largest <= dtype.smallest / 2
         if above or below:
-            ends = f"which ends at {LARGEST[dtype]:g}" if above else f"which begins at {SMALLEST[dtype]:.3g}: all would be 0"
+            ends = f"which ends at {dtype.largest:g}" if above else f"which begins at {dtype.smallest:.3g}: all would be 0"
             got = f"the policy takes '%{name}' to {dtype}, {ends}"
             self.report.error("range", plan.policy.spans.get("dtype", plan.policy.span), f"{got}, but {what}", notes,
-                              f"{'lower to bf16' if dtype != 'bf16' else 'scale them'}, or leave this operator as it is",
+                              f"{'lower to bf16' if dtype is not BF16 else 'scale them'}, or leave this operator as it is",
                               About("range", stem(op.name), n.results[0].name, what, got))
         return above or below

@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.nodes import Alias, Edge, Node, Operator, Pipeline
+from pipelink_ir.ir.nodes import Edge, Node, Operator, Pipeline
+from pipelink_ir.passes.aliasing.order import arguments, origins
 from pipelink_ir.passes.precision.codes import Codes
-from pipelink_ir.passes.precision.edges import Line, Operators, args_of, joined, named, place, stem
+from pipelink_ir.passes.precision.edges import Line, Operators, form_name, place, reasons, stem
 from pipelink_ir.passes.precision.floats import with_clause
 from pipelink_ir.passes.precision.insert import coded
 from pipelink_ir.passes.precision.own_kernels import takes_codes
@@ -56,13 +57,11 @@ class Pushing:
         mine = [n for n in nodes if len(n.results) == 1 and self._suits(n.op)]
         if not mine or not any(plan.codes for plan in self.plans.values()):
             return {}
-        for item in self.p.nodes:
-            if isinstance(item, Alias):
-                self.origin[item.name.name] = self._first(item.of)
-            else:
-                for e in dict.fromkeys(map(self._first, args_of(item))):
-                    self.readers.setdefault(e, []).append(item)
-                self.kept |= {self._first(e) for e in item.after}
+        self.origin = origins(self.p)
+        for n in nodes:
+            for e in dict.fromkeys(map(self._first, arguments(n))):
+                self.readers.setdefault(e, []).append(n)
+            self.kept |= {self._first(e) for e in n.after}
         self.kept |= {self.origin.get(r.name, r.name) for r in self.p.results}
         for n in reversed(mine):
             self._look(n)
@@ -98,7 +97,7 @@ class Pushing:
 
     def _made(self, name: str, floats: list[str], codes: Codes) -> Operator | str:
         op = self.operators.known[name]
-        return self.operators.get(("on codes", name, codes), named(name, codes.dtype),
+        return self.operators.get(("on codes", name, codes), form_name(name, codes.dtype),
                                   lambda new: with_policies_off(on_codes(op, dict.fromkeys(floats, codes), new)))
 
     def _asked(self, reader: Node, edge: str, maker: Node) -> Codes | None:
@@ -111,7 +110,7 @@ class Pushing:
         plan = self.plans.get(name)
         if plan is None:
             return None
-        operands = [o.name for o, e in zip(self.operators.known[reader.op].operands, args_of(reader), strict=True) if self._first(e) == edge]
+        operands = [o.name for o, e in zip(self.operators.known[reader.op].operands, arguments(reader), strict=True) if self._first(e) == edge]
         codes = {plan.codes.get(o) for o in operands}
         return codes.pop() if len(codes) == 1 else None
 
@@ -127,7 +126,7 @@ class Pushing:
         return [o.name for o in self.operators.known[n.op].operands if DTYPES[o.type.dtype].is_float]
 
     def _source(self, n: Node, operand: str) -> str:
-        return next(self._first(e) for o, e in zip(self.operators.known[n.op].operands, args_of(n), strict=True) if o.name == operand)
+        return next(self._first(e) for o, e in zip(self.operators.known[n.op].operands, arguments(n), strict=True) if o.name == operand)
 
     def _take_over(self, group: list[Node]) -> None:
         """Let nodes that choose from one edge have the codes that it has anyway."""
@@ -154,7 +153,7 @@ class Pushing:
         """Let a lowered node read an edge as other codes."""
         plan = self.plans.get(reader.results[0].name)
         if plan is not None:
-            operands = {o.name for o, e in zip(self.operators.known[reader.op].operands, args_of(reader), strict=True) if self._first(e) == edge}
+            operands = {o.name for o, e in zip(self.operators.known[reader.op].operands, arguments(reader), strict=True) if self._first(e) == edge}
             self.plans[reader.results[0].name] = replace(plan, codes={o: codes if o in operands else c for o, c in plan.codes.items()})
 
 
@@ -167,7 +166,7 @@ def put_chosen(line: Line, n: Node, chosen: Chosen, arch: str) -> None:
     edge, codes = n.results[0], chosen.codes
     op = line.operators.known[n.op]
     args: list[Edge] = []
-    for o, e in zip(op.operands, args_of(n), strict=True):
+    for o, e in zip(op.operands, arguments(n), strict=True):
         if not DTYPES[o.type.dtype].is_float:
             args.append(e)
             continue
@@ -182,7 +181,7 @@ def put_chosen(line: Line, n: Node, chosen: Chosen, arch: str) -> None:
     line.coded_only.add(edge.name)
     types = (replace(n.types[0], dtype=codes.stored),)
     line.keep(replace(n, op=chosen.op.name, args=tuple(args), results=(result,), types=types,
-                      reason=joined(n.reason, f"lowered: '@{stem(n.op)}' only chooses among values, so it works on codes")))
+                      reason=reasons(n.reason, f"lowered: '@{stem(n.op)}' only chooses among values, so it works on codes")))
     line.remember(edge.name, ("codes", codes), n.device, result.name)
 
 

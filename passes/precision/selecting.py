@@ -14,7 +14,7 @@ from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Apply, Cast, Define, Expr, FloatLit, IntLit, Items, Let, Operand, Operator, Range, Read, Reduce
 from pipelink_ir.ir.walk import children, rebuild
 from pipelink_ir.passes.infer.operator import typed_operator
-from pipelink_ir.passes.precision.codes import LARGEST, Codes, code_type, constant_of
+from pipelink_ir.passes.precision.codes import Codes, code_type, constant_of
 from pipelink_ir.passes.precision.sections import NoCode, number, sections_on_codes
 
 CHOOSES = ("max", "min")
@@ -134,7 +134,7 @@ def _stored(e: Expr, codes: Codes) -> Expr:
     beyond = any(isinstance(x, Reduce) for x in _all(e))
     if codes.is_int:
         return Cast(codes.dtype, e, beyond, span=e.span)
-    top = LARGEST[codes.dtype]
+    top = codes.info.largest
     return Apply("clamp", (e, FloatLit(-top), FloatLit(top)), span=e.span) if beyond else e
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.nodes import Alias, Node, Operator, Pipeline
+from pipelink_ir.passes.aliasing.order import arguments, origins
 from pipelink_ir.passes.precision.calibrated import Calibration, EdgeRange
 from pipelink_ir.passes.precision.codes import Codes
-from pipelink_ir.passes.precision.edges import args_of
 from pipelink_ir.passes.precision.moved_codes import given_codes
 from pipelink_ir.passes.precision.plans import Plan, plan
 from pipelink_ir.passes.precision.policy import Policy
@@ -32,11 +32,11 @@ class _Survey:
     known: dict[tuple[object, ...], Plan] = field(default_factory=dict)
 
     def run(self) -> dict[str, Plan]:
+        self.origin = origins(self.p)
         self.params = {i.name for i in self.p.inputs if i.param}
         nodes: dict[str, Node] = {}
         for item in self.p.nodes:
             if isinstance(item, Alias):
-                self.origin[item.name.name] = self._first(item.of.name)
                 continue
             codes = given_codes(self.operators[item.op]) if item.op.startswith("std.dequantize") else None
             if codes is not None:
@@ -45,7 +45,7 @@ class _Survey:
             if made is not None:
                 self.plans[item.results[0].name] = made
                 nodes[item.results[0].name] = item
-            if item.args and all(self._first(e.name) in self.params for e in (*args_of(item), *item.after)):
+            if item.args and all(self._first(e.name) in self.params for e in (*arguments(item), *item.after)):
                 self.params |= {e.name for e in item.results}
         self._share(nodes)
         return self.plans
@@ -58,7 +58,7 @@ class _Survey:
         if policy is None:
             return None
         op = self.operators[n.op]
-        edges = {o.name: self._first(e.name) for o, e in zip(op.operands, args_of(n), strict=True)}
+        edges = {o.name: self._first(e.name) for o, e in zip(op.operands, arguments(n), strict=True)}
         weights = frozenset(o for o, e in edges.items() if e in self.params)
         ranges = {o: self._range(e, n, o) for o, e in edges.items() if o not in weights}
         ready = {o: self.ready[e] for o, e in edges.items() if e in self.ready}
@@ -70,7 +70,7 @@ class _Survey:
     def _range(self, edge: str, n: Node, operand: str) -> EdgeRange | None:
         if self.calibration is None:
             return None
-        names = {e.name for o, e in zip(self.operators[n.op].operands, args_of(n), strict=True) if o.name == operand} | {edge}
+        names = {e.name for o, e in zip(self.operators[n.op].operands, arguments(n), strict=True) if o.name == operand} | {edge}
         return next((self.calibration.edges[name] for name in sorted(names) if name in self.calibration.edges), None)
 
     def _share(self, nodes: Mapping[str, Node]) -> None:
@@ -89,4 +89,4 @@ class _Survey:
             self.plans[name] = replace(found, codes=kept, missing=(), refused=None if kept else why, never=never)
 
     def _edge(self, n: Node, operand: str) -> str:
-        return next(self._first(e.name) for o, e in zip(self.operators[n.op].operands, args_of(n), strict=True) if o.name == operand)
+        return next(self._first(e.name) for o, e in zip(self.operators[n.op].operands, arguments(n), strict=True) if o.name == operand)

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """One element type. `bits` is its size in memory, `digits` the significand of a float with the implicit bit."""
+    """One element type. `bits` is its size in memory; of a float `digits` is the significand with the implicit bit, `normal` the exponent of the smallest
+    normal number, `largest` the largest finite number."""
 
     name: str
     kind: str
@@ -21,6 +22,8 @@ class DType:
     bits: int
     signed: bool = True
     digits: int = 0
+    normal: int = 0
+    largest: float = 0.0
 
     @property
     def bytes(self) -> int:
@@ -54,6 +57,16 @@ class DType:
         return (1 << (self.bits - 1)) - 1 if self.signed else (1 << self.bits) - 1
 
     @property
+    def smallest(self) -> float:
+        """The smallest number above 0 of a float; half of it is rounded to 0."""
+        return 2.0 ** (self.normal - self.digits + 1)
+
+    @property
+    def unit(self) -> float:
+        """What rounding to a float is off by at most, as a part of the value."""
+        return 2.0 ** -self.digits
+
+    @property
     def foreign(self) -> bool:
         """Whether NumPy itself does not have it: its arrays are those of ml_dtypes."""
         return self.name in _ML_DTYPES
@@ -84,9 +97,10 @@ BOOL = DType("bool", "bool", 8, signed=False)
 U8, I8 = DType("u8", "int", 8, signed=False), DType("i8", "int", 8)
 U16, I16 = DType("u16", "int", 16, signed=False), DType("i16", "int", 16)
 I32, I64 = DType("i32", "int", 32), DType("i64", "int", 64)
-F8E4M3, F8E5M2 = DType("f8e4m3", "float", 8, digits=4), DType("f8e5m2", "float", 8, digits=3)
-F16, BF16 = DType("f16", "float", 16, digits=11), DType("bf16", "float", 16, digits=8)
-F32, F64 = DType("f32", "float", 32, digits=24), DType("f64", "float", 64, digits=53)
+F8E4M3, F8E5M2 = DType("f8e4m3", "float", 8, True, 4, -6, 448.0), DType("f8e5m2", "float", 8, True, 3, -14, 57344.0)
+F16, BF16 = DType("f16", "float", 16, True, 11, -14, 65504.0), DType("bf16", "float", 16, True, 8, -126, float.fromhex("0x1.fep127"))
+F32, F64 = (DType("f32", "float", 32, True, 24, -126, float.fromhex("0x1.fffffep127")),
+            DType("f64", "float", 64, True, 53, -1022, float.fromhex("0x1.fffffffffffffp1023")))
 
 DTYPES: dict[str, DType] = {d.name: d for d in (BOOL, U8, I8, U16, I16, I32, I64, F8E4M3, F8E5M2, F16, BF16, F32, F64)}
 """Every dtype by the name that programs use."""

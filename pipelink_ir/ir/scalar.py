@@ -6,12 +6,11 @@ else, so that what is folded has the bits of what is run. NumPy is imported by t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isinf, isnan
 from typing import TYPE_CHECKING, Any
 
 from pipelink_ir.ir.diagnostics import internal_error
-from pipelink_ir.ir.dtypes import BOOL, DTYPES, DType
+from pipelink_ir.ir.dtypes import BOOL, DTYPES, F8E4M3, DType
 from pipelink_ir.ir.functions import FUNCTIONS
 from pipelink_ir.ir.nodes import Apply, Cast, Const, Expr, FloatLit, IntLit
 
@@ -32,20 +31,6 @@ def apply(fn: str, args: Sequence[Any], dtype: DType) -> Array:
 
 
 # ----------------------------------------------------------------------------------------------------------------------- casts
-
-
-@dataclass(frozen=True, slots=True)
-class _Format:
-    """A narrow float: significand digits, exponent of the smallest normal number, largest number, and what lies beyond it."""
-
-    digits: int
-    lowest: int
-    largest: float
-    beyond: float
-
-
-_FORMATS = {"f16": _Format(11, -14, 65504.0, float("inf")), "bf16": _Format(8, -126, float.fromhex("0x1.fep127"), float("inf")),
-            "f8e4m3": _Format(4, -6, 448.0, float("nan")), "f8e5m2": _Format(3, -14, 57344.0, float("inf"))}
 
 
 def cast(value: Any, to: DType, from_: DType, saturate: bool = False) -> Array:
@@ -84,7 +69,7 @@ def _to_float(np: Any, value: Any, to: DType, from_: DType, saturate: bool) -> A
         out = value.astype(to.numpy())
         return np.where(np.isinf(out), np.copysign(np.finfo(out.dtype).max, out), out) if saturate else out
     wide = _sticky_float64(np, value) if from_.bits == 64 and from_.is_int else value.astype(np.float64)
-    return _round_float(np, wide, _FORMATS[to.name], saturate).astype(np.float32)
+    return _round_float(np, wide, to, saturate).astype(np.float32)
 
 
 def _sticky_float64(np: Any, value: Any) -> Any:
@@ -96,13 +81,13 @@ def _sticky_float64(np: Any, value: Any) -> Any:
     return np.where(value < 0, -exact, exact)
 
 
-def _round_float(np: Any, x: Any, form: _Format, saturate: bool) -> Any:
+def _round_float(np: Any, x: Any, to: DType, saturate: bool) -> Any:
     """float64 rounded to a narrow format, half to even. Dividing by a power of two is exact, so there is one rounding (`ml_dtypes` goes through f32)."""
     _, exponent = np.frexp(x)
-    step = np.ldexp(1.0, np.maximum(exponent - 1, form.lowest) - (form.digits - 1))
+    step = np.ldexp(1.0, np.maximum(exponent - 1, to.normal) - (to.digits - 1))
     out = np.where(np.isfinite(x), np.rint(x / step) * step, x)
-    beyond = np.copysign(form.largest if saturate else form.beyond, x)
-    return np.where(np.abs(out) > form.largest, beyond, out)
+    beyond = to.largest if saturate else np.nan if to is F8E4M3 else np.inf
+    return np.where(np.abs(out) > to.largest, np.copysign(beyond, x), out)
 
 
 # -------------------------------------------------------------------------------------------------------------- arrays in memory

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from pipelink_ir.ir.dtypes import F32
+
 if TYPE_CHECKING:
     import numpy as np
     Array = np.ndarray[Any, Any]
@@ -84,7 +86,7 @@ class Spread:
         import numpy as np
         for part in pieces(array):
             with np.errstate(over="ignore"):
-                values = np.clip(part[np.isfinite(part)], -_LARGEST, _LARGEST).astype(np.float32)
+                values = np.clip(part[np.isfinite(part)], -F32.largest, F32.largest).astype(np.float32)
             found = np.bincount(values.view(np.uint32) >> (32 - BITS))
             if self.bins is not None:
                 found = np.pad(found, (0, max(0, int(self.bins.max(initial=-1)) + 1 - found.size)))
@@ -100,9 +102,6 @@ class Spread:
         centres = _centres()[self.bins]
         order = np.argsort(centres, kind="stable")
         return np.clip(centres[order], low, high), self.counts[order]
-
-
-_LARGEST = 3.4028234663852886e38
 
 
 @cache

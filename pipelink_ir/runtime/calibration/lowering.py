@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from pipelink_ir.ir.diagnostics import Report, UsageError
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.nodes import Edge, Module, Node, Operator
+from pipelink_ir.ir.nodes import Module, Node, Operator
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.targets import Arch, known_archs, parse_arch
+from pipelink_ir.passes.aliasing.order import arguments
 from pipelink_ir.passes.manager import run_passes, step
 from pipelink_ir.passes.precision.policy import Policy, policy_of
 from pipelink_ir.passes.scheduling.tuned import edge_types
@@ -98,7 +99,7 @@ def asked(flat: Flat, arch: Arch) -> list[Asked]:
         policy = policy_of(operators[n.op], arch) if isinstance(n, Node) and n.op in operators else None
         if policy is not None and isinstance(n, Node):
             made = tuple(e.name for e in n.results if e.name in floats)
-            out.append(Asked(n.op, n.label, tuple(e.name for e in _read(n)), made, policy, policy.spans.get("budget", policy.span)))
+            out.append(Asked(n.op, n.label, tuple(e.name for e in arguments(n)), made, policy, policy.spans.get("budget", policy.span)))
     return out
 
 
@@ -111,10 +112,6 @@ def schemes(flat: Flat, archs: Sequence[Arch]) -> Mapping[str, tuple[str, str]]:
             policy = policy_of(operators[n.op], arch) if isinstance(n, Node) and n.op in operators else None
             if policy is None or policy.dtype not in ("i8", "u8", "f8e4m3", "f8e5m2") or not isinstance(n, Node):
                 continue
-            for e in _read(n):
+            for e in arguments(n):
                 out.setdefault(e.name, (policy.dtype, policy.scheme))
     return out
-
-
-def _read(n: Node) -> list[Edge]:
-    return [e for a in n.args for e in ((a,) if isinstance(a, Edge) else a.items)]

@@ -13,7 +13,8 @@ from typing import Any
 from pipelink_ir.ir.diagnostics import ExecutionError, Report
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_int
-from pipelink_ir.ir.nodes import Module, Node, Operand, Pack, Pipeline, TensorType
+from pipelink_ir.ir.nodes import Module, Node, Operand, Pipeline, TensorType
+from pipelink_ir.passes.aliasing.order import arguments
 from pipelink_ir.passes.manager import Step, parse_passes, run_passes
 from pipelink_ir.passes.scheduling.tuned import edge_types
 from pipelink_ir.runtime.attributes import require_values, with_attributes
@@ -165,7 +166,7 @@ def _without_unused(module: Module, name: str) -> Module:
             continue
         kept.append(n)
         if isinstance(n, Node):
-            wanted.update(e.name for a in n.args for e in (a.items if isinstance(a, Pack) else (a,)))
+            wanted.update(e.name for e in arguments(n))
             wanted.update(e.name for e in n.after)
         else:
             wanted.add(n.of.name)
