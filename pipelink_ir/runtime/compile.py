@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pipelink_ir.runtime.tuning.search import Outcome, Watch
     from pipelink_ir.runtime.tuning.turns import Clock
 
-__all__ = ["Artifacts", "BoundPipeline", "Compiled", "Results", "Settings", "compile", "compile_module", "load_module", "pick_pipeline", "project_of", "read",
-           "tune"]
+__all__ = ["Artifacts", "BoundPipeline", "Compiled", "Results", "Settings", "compile", "compile_module", "load_module", "path_of", "pick_pipeline", "project_of",
+           "read", "tune"]
 
 
 class Compiled(Runnable):
@@ -78,7 +78,7 @@ def compile(program: str | os.PathLike[str], target: str | None = None, pipeline
             module = read(program)
             steps = placed_on(checked_for(parse_passes(chosen.passes if passes is None else passes), [chosen] if target else ()), chosen)
             steps = project.steps(with_options(steps, pass_options or ""), checked=bool(target or module.targets))
-            path, kept_in = None if _is_text(program) else os.fsdecode(program), None if tuned is None else os.fsdecode(tuned)
+            path, kept_in = path_of(program), None if tuned is None else os.fsdecode(tuned)
             steps = with_calibration(steps, path, None if calibration is None else os.fsdecode(calibration))
             if tune is not None:
                 _tune(module, chosen, pipeline, attributes, steps, settings, tune, path, kept_in)
@@ -88,10 +88,6 @@ def compile(program: str | os.PathLike[str], target: str | None = None, pipeline
         raise violation(error) from None
     _ = compiled.executable  # now, not at the first call
     return compiled
-
-
-def _is_text(program: str | os.PathLike[str]) -> bool:
-    return isinstance(program, str) and "\n" in program
 
 
 def tune(module: Module, target: Target, pipeline: str | None = None, attributes: Mapping[str, Any] | None = None, *, steps: Sequence[Step],
@@ -120,15 +116,22 @@ def _tune(module: Module, target: Target, pipeline: str | None, attributes: Mapp
 
 def project_of(program: str | os.PathLike[str]) -> Project:
     """The project file that is in force for a program; that of a text is none."""
-    return Project() if isinstance(program, str) and "\n" in program else find_project(os.fsdecode(program))
+    path = path_of(program)
+    return Project() if path is None else find_project(path)
+
+
+def path_of(program: str | os.PathLike[str]) -> str | None:
+    """The file of a program; None for a text, which has several lines."""
+    return None if isinstance(program, str) and "\n" in program else os.fsdecode(program)
 
 
 def read(program: str | os.PathLike[str]) -> Module:
     """Parse a file, or a text of several lines."""
-    if isinstance(program, str) and "\n" in program:
+    path = path_of(program)
+    if path is None:
         from pipelink_ir.grammar import parse
-        return parse(program, "<text>")
-    return read_program(os.fsdecode(program))
+        return parse(os.fsdecode(program), "<text>")
+    return read_program(path)
 
 
 def pick_pipeline(module: Module, name: str | None) -> str:

@@ -45,8 +45,8 @@ class Key:
 KEYS = (
     Key("targets", "what programs are built for",
         "A list of targets: `cpu`, `reference`, `cuda`, `sm_75`, … It holds for programs that declare no target of their own; `--target` replaces both. "
-        "`pipelinkc check` checks for the CUDA architectures among them. Programs run on the first of them that is a device of this machine: `cpu`, `reference`, "
-        "or `cuda` where there is a GPU; where none is, on the best one present, and `pipelinkc FILE` compiles for `cpu`.",
+        "`pipelinkc check` checks for the CUDA architectures among them. Programs run on the first of them that is a device of this machine: `cpu`, "
+        "`reference`, or `cuda` where there is a GPU; where none is, on the best one present, and `pipelinkc FILE` compiles for `cpu`.",
         "targets: [cpu, sm_75, sm_90]", {"type": "array", "items": _TARGET, "minItems": 1, "uniqueItems": True}),
     Key("search_paths", "where imported files are looked for",
         "Folders, relative to the project file, in which `import \"file.plir\"` looks after the folder of the importing file.",

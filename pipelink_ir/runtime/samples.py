@@ -26,7 +26,7 @@ def made_inputs(compiled: Runnable, given: Mapping[str, Any], sizes: Mapping[str
                     raise UsageError(f"--size: {name} is {sizes[name]}, but {env[name]} in the array for '%{operand.name}', {shape}")
     known = {n for o in compiled.inputs for d in o.type.dims for n in names_in(d)}
     for name in sizes.keys() - known:
-        raise UsageError(f"--size: '@{compiled.pipeline.name}' has no size '{name}' in its inputs; it has {', '.join(sorted(known)) or 'none'}")
+        raise UsageError(f"'@{compiled.pipeline.name}' has no size '{name}' in its inputs; it has {', '.join(sorted(known)) or 'none'}")
     env |= sizes
     missing = [n for n in dict.fromkeys(n for o in compiled.inputs if o.name not in given for d in o.type.dims for n in sorted(names_in(d))) if n not in env]
     if missing:

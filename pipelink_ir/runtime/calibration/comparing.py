@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipelink_ir.ir.diagnostics import UsageError, did_you_mean
-from pipelink_ir.ir.nodes import Edge, Module, Node
+from pipelink_ir.ir.nodes import Module, Node
 from pipelink_ir.ir.targets import EMULATED
+from pipelink_ir.passes.aliasing.order import arguments
 from pipelink_ir.passes.manager import step
 from pipelink_ir.runtime.calibration import files
 from pipelink_ir.runtime.calibration.differences import Difference
@@ -17,7 +18,7 @@ from pipelink_ir.runtime.calibration.lowering import lowered, names_in
 from pipelink_ir.runtime.calibration.measure import Watch
 from pipelink_ir.runtime.calibration.samples import Given, Samples
 from pipelink_ir.runtime.calibration.tapped import POLICIES, Flat, Tap, flattened, passes_of
-from pipelink_ir.runtime.compile import Settings, project_of, read
+from pipelink_ir.runtime.compile import Settings, path_of, project_of, read
 from pipelink_ir.runtime.targets import Target, checked_for, lowered_for, on_gpu, parse_target
 
 THRESHOLD = 0.01
@@ -110,7 +111,7 @@ def compare(program: str | os.PathLike[str], a: str | Side, b: str | Side, data:
         found.first, found["y"].error, found["y"].psnr
     """
     project = project_of(program)
-    path = None if isinstance(program, str) and "\n" in program else os.fsdecode(program)
+    path = path_of(program)
     with project.environment():
         settings = Settings(project.copies or "refuse", project=project)
         one, two = (s if isinstance(s, Side) else parse_side(s, n) for s, n in ((a, "a"), (b, "b")))
@@ -202,7 +203,7 @@ def _rows(flat: Flat, apart: Mapping[str, Difference]) -> tuple[EdgeApart, ...]:
         if not isinstance(n, Node):
             reach[n.name.name] = reach.get(n.of.name, 0.0)
             continue
-        given = max((reach.get(e.name, 0.0) for a in n.args for e in ((a,) if isinstance(a, Edge) else a.items)), default=0.0)
+        given = max((reach.get(e.name, 0.0) for e in arguments(n)), default=0.0)
         for e in n.results:
             found = apart.get(e.name)
             reach[e.name] = found.error if found is not None else given

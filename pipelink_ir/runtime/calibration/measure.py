@@ -25,7 +25,7 @@ from pipelink_ir.runtime.calibration.histograms import Linear, Seen, Spread
 from pipelink_ir.runtime.calibration.lowering import Asked, arch_of, asked, declined, lowered, names_in, schemes
 from pipelink_ir.runtime.calibration.samples import Given, Sample, Samples
 from pipelink_ir.runtime.calibration.tapped import PASS, Flat, Tap, flattened, passes_of
-from pipelink_ir.runtime.compile import Settings, project_of, read
+from pipelink_ir.runtime.compile import Settings, path_of, project_of, read
 from pipelink_ir.runtime.output import STDOUT_PATHS
 from pipelink_ir.runtime.targets import Target, best_target, parse_target
 
@@ -86,7 +86,7 @@ def calibrate(program: str | os.PathLike[str], data: Iterable[Mapping[str, Any]]
         found.ok, found.calibration.edges["y"].high
     """
     project = project_of(program)
-    path = None if isinstance(program, str) and "\n" in program else os.fsdecode(program)
+    path = path_of(program)
     asked_for = None if output is None else os.fsdecode(output)
     with project.environment():
         settings, where = Settings(project.copies or "refuse", project=project), parse_target(on or project.runs_on() or best_target())
