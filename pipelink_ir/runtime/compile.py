@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pipelink_ir.runtime.tuning.search import Outcome, Watch
     from pipelink_ir.runtime.tuning.turns import Clock
 
-__all__ = ["Artifacts", "BoundPipeline", "Compiled", "Results", "Settings", "compile", "compile_module", "load_module", "path_of", "pick_pipeline", "project_of",
-           "read", "tune"]
+__all__ = ["Artifacts", "BoundPipeline", "Compiled", "Results", "Settings", "compile", "compile_module", "load_module", "path_of", "pick_pipeline",
+           "project_of", "read", "tune"]
 
 
 class Compiled(Runnable):
