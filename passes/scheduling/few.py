@@ -3,7 +3,7 @@
 The warps of a block share the terms, and its columns are few: 16 bytes of a column at a time go to the registers of a lane, become what tensor cores multiply,
 codes and scales or whatever it is, and meet the terms of at most 16 rows. So the right factor must have its terms side by side in memory: one of its reads has
 an index that is the term, or the term divided by two, four or eight where as many codes share a byte. Halves may have their columns side by side instead: then
-a lane reads 16 bytes of eight terms.
+a lane reads 16 bytes of eight terms, wherever these begin.
 """
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pipelink_ir.ir.walk import children, substitute, walk
 from pipelink_ir.passes.scheduling.coded import Coded, coded_of
 from pipelink_ir.passes.scheduling.counts import count, known, names, ranges_of
 from pipelink_ir.passes.scheduling.products import Product, any_product_of
+from pipelink_ir.passes.scheduling.streams import Streamed, streamed_of
 from pipelink_ir.passes.scheduling.strips import lines_in_memory
 from pipelink_ir.passes.scheduling.tensor_cores import BYTES, HALVES, TensorCores, carriers, plain_read, tensor_cores_of
 
@@ -46,11 +47,13 @@ class Few:
     shared: int
     rows: int | None
     length: Expr
-    otherwise: TensorCores | None = None
+    otherwise: Streamed | TensorCores | None = None
     coded: Coded | None = None
     """What the factor makes of the bytes, if they are codes."""
     across: bool = False
     """Whether columns lie side by side."""
+    uneven: bool = False
+    """Whether lines of columns do not follow each other at multiples of 16 bytes, so that they are read element by element."""
 
     @property
     def instruction(self) -> str:
@@ -78,7 +81,10 @@ def few_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, piec
     seen = _Stream(op, local, ranges_of(p.reduce)[0].index, {})
     if not seen.look(p.right, {}) or len(seen.found) != 1:
         across = _across(op, local, p, piece) if rows is not None and right.name in HALVES and terms[0] % TERMS == 0 else None
-        return None if across is None else Few(p, left, right, across.tensor, across.indices, 1, rows, IntLit(rows or 0), across=True)
+        if across is None:
+            return None
+        uneven = count(piece.axes[p.columns[0]]) % (CHUNK // right.bytes) != 0  # type: ignore[operator]
+        return Few(p, left, right, across.tensor, across.indices, 1, rows, IntLit(rows or 0), across=True, uneven=uneven)
     name, (place, shared) = next(iter(seen.found.items()))
     each = CHUNK // op.tensors[name].dtype.bytes * shared
     if terms[0] % each:
@@ -89,7 +95,7 @@ def few_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, piec
         return Few(p, left, right, name, place, shared, rows, IntLit(rows), coded=coded)
     if length is None or plain_read(p.right) is not None or known(piece.axes[p.rows[0]].lo) != 0:
         return None
-    otherwise = tensor_cores_of(op, local, piece, chosen, arch)
+    otherwise = streamed_of(op, local, tensor, piece, chosen, arch) or tensor_cores_of(op, local, piece, chosen, arch)
     return None if otherwise is None else Few(p, left, right, name, place, shared, None, length, otherwise, coded)
 
 
@@ -102,7 +108,7 @@ def _across(op: TypedOperator, local: Callable[[str], bool], p: Product, piece: 
     *others, last = read.indices
     low, high = (known(bound) for bound in t.shape[-1])
     begin, end = known(piece.axes[axis].lo), known(piece.axes[axis].hi)
-    whole = (low, begin) == (0, 0) and high is not None and high == end and high % (CHUNK // t.dtype.bytes) == 0
+    whole = (low, begin) == (0, 0) and high is not None and high == end and high >= CHUNK // t.dtype.bytes
     at = [i for i in others if term.index in names(i)]
     plain = isinstance(last, Name) and p.plain.get(last.name) == axis and at == [Name(term.index)] and known(term.lo) == 0
     return read if whole and plain and not any(isinstance(y, Read) for i in others for y in walk(i)) else None

@@ -322,16 +322,18 @@ def _with_other(op: TypedOperator, plan: Plan, k: KernelPlan) -> list[KernelPlan
         some += [KernelPlan(_version(k, way), k.kind, way, k.jobs, k.chosen) for way in versions(k.way)]
         return [*some, KernelPlan(f"{k.name}.beyond", "beyond", k.way, k.jobs, k.chosen)] if k.way.open else some
     if isinstance(k.way, Few) and k.way.otherwise is not None:
-        more = replace(k, name=f"{k.name}.more", kind="mma", way=k.way.otherwise, span=Span(k.way.length, MOST_ROWS))
-        return [replace(k, span=Span(k.way.length, -1, MOST_ROWS)), more]
+        word = "wgmma" if isinstance(k.way.otherwise, Streamed) else "mma"
+        more = replace(k, name=f"{k.name}.more", kind=word, way=k.way.otherwise, span=Span(k.way.length, MOST_ROWS))
+        return [replace(k, span=Span(k.way.length, -1, MOST_ROWS)), *_with_other(op, plan, more)]
     if not isinstance(k.way, Streamed):
         return [k]
     before = []
     for left, m in ((True, k.way.left), (False, k.way.right)):
         kind = "turned" if m.turned else "copied" if m.moved or m.uneven else None
         if kind is not None:
-            before.append(KernelPlan(f"{k.name}.{kind}.{'left' if left else 'right'}", kind, Turning(k.way, left), k.jobs, k.chosen))
-    return [*before, k, KernelPlan(f"{k.name}.otherwise", "mma", k.way.otherwise, k.jobs, k.chosen)]
+            before.append(replace(k, name=f"{k.name}.{kind}.{'left' if left else 'right'}", kind=kind, way=Turning(k.way, left)))
+    large = [] if k.way.large is None else [replace(k, way=k.way.large)]
+    return [*before, *large, replace(k, name=f"{k.name}.small") if large else k, replace(k, name=f"{k.name}.otherwise", kind="mma", way=k.way.otherwise)]
 
 
 def _by_length(k: KernelPlan, short: ShortRows | None, long: LongRows | None, few: bool) -> list[KernelPlan]:

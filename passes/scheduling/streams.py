@@ -10,17 +10,18 @@ processors, or a factor begins elsewhere, `otherwise` computes the product.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
 
 from pipelink_ir.ir import contracts
-from pipelink_ir.ir.dtypes import F16, DType
-from pipelink_ir.ir.nodes import Expr, IntLit, Name, Range
+from pipelink_ir.ir.dtypes import BOOL, F16, DType
+from pipelink_ir.ir.nodes import Expr, IntLit, Name, Range, Read
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
-from pipelink_ir.passes.scheduling.counts import count, known, ranges_of
+from pipelink_ir.ir.walk import children, substitute
+from pipelink_ir.passes.scheduling.counts import count, known, names, ranges_of
 from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.tensor_cores import EIGHTHS, HALVES, TensorCores, plain_read, tensor_cores_of
 
@@ -43,7 +44,7 @@ class Matrix:
     """A factor as it lies in memory. `along`: neighbours are terms. The axes of the tensor, slowest first, behind the place of the second of lines and terms
     (`inner`), and behind that of the batch, if there is one (`outer`). `turned`: it is turned over first, into memory of its own. `converted`: it is copied
     first, as another dtype. `uneven`: its lines may not follow each other at multiples of 16 bytes, then it is copied too. `gathered`: its axes lie in another
-    order, so it is copied first, and `inner` and `outer` say nothing."""
+    order, so it is copied first, and `inner` and `outer` say nothing. `computed`: it is made of the codes of `tensor` first, and they say nothing either."""
 
     tensor: str
     along: bool
@@ -53,11 +54,12 @@ class Matrix:
     converted: bool = False
     uneven: bool = False
     gathered: bool = False
+    computed: bool = False
 
     @property
     def moved(self) -> bool:
         """Whether it is read from other memory, whatever the sizes are."""
-        return self.turned or self.converted or self.gathered
+        return self.turned or self.converted or self.gathered or self.computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ class Streamed:
     """Rows and columns that a team computes at a time."""
     small: bool = False
     """Whether tiles are smaller than others: then a processor has two blocks, each of one team."""
+    large: Streamed | None = None
+    """The same in large tiles, which is taken where sizes, which are not known, give enough of them."""
 
 
 def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, piece: Piece, chosen: Mapping[str, int] | None = None,
@@ -104,29 +108,31 @@ def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor,
         if any(m.gathered and not m.along for m in (left, right)):
             return None
         left, right = (replace(m, turned=not m.along) for m in (left, right))
-    tile = _tile(piece, product, right, short)
-    if tile is None:
+    way: Streamed | None = None
+    for tile in _tiles(piece, product, right, short):
+        way = Streamed(found, left, right, (first, second), short, tile, tile != (ROWS, COLUMNS), way)
+    if way is None:
         return None
-    way = Streamed(found, left, right, (first, second), short, tile, tile != (ROWS, COLUMNS))
-    return replace(way, otherwise=replace(found, unless=way))
+    otherwise = replace(found, unless=way)
+    return replace(way, otherwise=otherwise, large=None if way.large is None else replace(way.large, otherwise=otherwise))
 
 
-def _tile(piece: Piece, p: Product, right: Matrix, short: int) -> tuple[int, int] | None:
-    """The tile of a team; None where there is not enough to do."""
+def _tiles(piece: Piece, p: Product, right: Matrix, short: int) -> tuple[tuple[int, int], ...]:
+    """The tiles of a team, large ones first where sizes decide that are not known; none where there is not enough to do."""
     rows, columns, batch = (_total([piece.axes[k] for k in axes]) for axes in (p.rows, p.columns, p.batch))
     depth = _total(ranges_of(p.reduce))
     if depth is not None and depth < DEEP:
-        return None
-    large = ROWS, COLUMNS
+        return ()
+    large, small = (ROWS, COLUMNS), None if short else small_tile(rows, columns, batch, right.along or right.turned)
     if rows is None or columns is None or batch is None:
-        return large if all(n is None or n >= size for n, size in ((rows, ROWS // 2), (columns, COLUMNS // 2))) else None
+        there = all(n is None or n >= size for n, size in ((rows, ROWS // 2), (columns, COLUMNS // 2)))
+        return tuple(tile for tile in (large if there else None, small) if tile is not None)
     if -(-rows // ROWS) * -(-columns // COLUMNS) * batch >= ENOUGH:
-        return large
-    tile = None if short else small_tile(rows, columns, batch, right.along or right.turned)
-    return None if tile is None or -(-rows // tile[0]) * -(-columns // tile[1]) * batch < LEAST else tile
+        return (large,)
+    return () if small is None or -(-rows // small[0]) * -(-columns // small[1]) * batch < LEAST else (small,)
 
 
-def small_tile(rows: int, columns: int, batch: int, along: bool) -> tuple[int, int] | None:
+def small_tile(rows: int | None, columns: int | None, batch: int | None, along: bool) -> tuple[int, int] | None:
     """The tile where large ones would leave processors without work."""
     return None
 
@@ -147,7 +153,7 @@ def _matrix(op: TypedOperator, local: Callable[[str], bool], found: TensorCores,
     """A factor as a matrix of lines and terms, if it lies in memory as one."""
     read = plain_read(factor)
     if read is None or local(read.tensor) or any(word not in ("", "inside") for word in read.access):
-        return None
+        return _computed(op, local, found.product, factor, dtype, axes)
     t, product = op.tensors[read.tensor], found.product
     converted = t.dtype is not dtype
     if (converted and not (t.dtype.name in EIGHTHS and dtype.name in HALVES)) or not all(isinstance(i, Name) for i in read.indices):
@@ -167,6 +173,30 @@ def _matrix(op: TypedOperator, local: Callable[[str], bool], found: TensorCores,
     inner, outer = behind["lines" if along else "terms"], behind.get("batch")
     uneven = not all(_apart(t, axes, dtype.bytes) for axes in (inner, outer) if axes is not None)
     return Matrix(read.tensor, along, inner, outer, converted=converted, uneven=uneven)
+
+
+def _computed(op: TypedOperator, local: Callable[[str], bool], p: Product, factor: Expr, dtype: DType, axes: tuple[int, ...]) -> Matrix | None:
+    """A factor of halves that is made of codes."""
+    terms = {r.index for r in ranges_of(p.reduce)}
+    if dtype.name not in HALVES or not names(factor) <= terms | {n for n, a in p.plain.items() if a in axes or a in p.batch}:
+        return None
+    codes = next(_codes(op, local, factor, {}), None)
+    return None if codes is None else Matrix(codes[0], bool(names(codes[1]) & terms), (), None, computed=True)
+
+
+def _codes(op: TypedOperator, local: Callable[[str], bool], x: Expr, put: Mapping[str, Expr]) -> Iterator[tuple[str, Expr]]:
+    """The operands of one byte that a value is made of, and the last index of each. `put` are the indices of a local as those of the sum."""
+    if not isinstance(x, Read):
+        for c in children(x):
+            yield from _codes(op, local, c, put)
+        return
+    t, at = op.tensors[x.tensor], tuple(substitute(i, put) for i in x.indices)
+    if not local(t.name):
+        if t.dtype.bytes == 1 and t.dtype is not BOOL and at:
+            yield t.name, at[-1]
+        return
+    for piece in t.pieces:
+        yield from _codes(op, local, piece.value, {a.index: i for a, i in zip(piece.axes, at, strict=True)})
 
 
 def _worth_gathering(found: TensorCores, last: str, axes: tuple[int, ...], piece: Piece) -> bool:

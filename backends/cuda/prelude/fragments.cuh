@@ -310,9 +310,27 @@ template <typename A, typename B, typename S, int M, int N, int STEPS> PL_DEVICE
 
 // ---------------------------------------------------------------------------------------------------------------- few rows
 
+// 16 bytes of elements of two, which need not begin at a multiple of more than two.
+PL_DEVICE void halves_at(int* words, const u8* at) {
+  if (reinterpret_cast<u64>(at) % 4 == 0) {
+    PL_UNROLL
+    for (int k = 0; k < 4; k++) words[k] = reinterpret_cast<const int*>(at)[k];
+  } else {
+    const u16* const halves = reinterpret_cast<const u16*>(at);
+    PL_UNROLL
+    for (int k = 0; k < 4; k++) words[k] = int(u32(halves[2 * k]) | u32(halves[2 * k + 1]) << 16);
+  }
+}
 template <int BYTES, bool WIDE, typename T> PL_DEVICE void words_at(int* words, const T* at) {
   PL_UNROLL
-  for (int n = 0; n < BYTES / 16; n++) bytes_at<16, WIDE>(words + 4 * n, reinterpret_cast<const u8*>(at) + 16 * n);
+  for (int n = 0; n < BYTES / 16; n++) {
+    const u8* const part = reinterpret_cast<const u8*>(at) + 16 * n;
+    if (WIDE || sizeof(T) != 2 || reinterpret_cast<u64>(part) % 16 == 0) {
+      bytes_at<16, WIDE>(words + 4 * n, part);
+    } else {
+      halves_at(words + 4 * n, part);
+    }
+  }
 }
 // A word of what a lane has of a column: as it is, or f32 that are rounded two at a time.
 template <typename B> PL_DEVICE u32 word_of(const B* values) {

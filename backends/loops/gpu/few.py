@@ -89,12 +89,16 @@ class _Few(Tiled):
         e.raw(form.Alloc(all_sums, self.kind.dtype, i64(WARPS * columns * rows), True))
         read = plain_read(self.way.product.left)
         assert read is not None
-        wide = e.op("and", aligned(self.lo, self.stream.name, CHUNK), aligned(self.lo, read.tensor, CHUNK))
-        ring = e.memory("ring")
-        e.raw(form.Alloc(ring, self.stream.dtype, i64(self.ahead * self.parts * 32 * WARPS * self.elements), True))
-        for cond, through in ((wide, ring), (e.op("not", wide), None)):
-            with e.when(cond), self.team.each("t", 32 * WARPS) as t:
-                self._warp(first, t, all_sums, through)
+        if self.way.uneven:
+            with self.team.each("t", 32 * WARPS) as t:
+                self._warp(first, t, all_sums, None)
+        else:
+            wide = e.op("and", aligned(self.lo, self.stream.name, CHUNK), aligned(self.lo, read.tensor, CHUNK))
+            ring = e.memory("ring")
+            e.raw(form.Alloc(ring, self.stream.dtype, i64(self.ahead * self.parts * 32 * WARPS * self.elements), True))
+            for cond, through in ((wide, ring), (e.op("not", wide), None)):
+                with e.when(cond), self.team.each("t", 32 * WARPS) as t:
+                    self._warp(first, t, all_sums, through)
         e.raw(form.Barrier())
         with self.team.loop("p", i64(0), i64(rows * columns), nonempty=True) as p:
             r, column = e.op("quot", p, i64(columns)), e.op("rest", p, i64(columns))
@@ -126,9 +130,17 @@ class _Few(Tiled):
         for tile in range(self.tiles):
             for n in range(2 * self.halves):
                 row, column = e.op("+", self.line, i64(8 * (n // 2))), e.op("+", e.op("*", self.quarter, i64(2)), i64(n % 2))
-                column = e.op("+", e.op("*", column, i64(8)), i64(tile)) if self.way.across else e.op("+", column, i64(8 * tile))
+                inside: Atom = TRUE
+                if self.way.uneven:
+                    # The last lanes have columns that are those of others, too.
+                    begin = e.op("*", column, i64(self.tiles))
+                    column = e.op("-", e.op("+", e.op("min", e.op("+", first, begin), e.op("-", total, i64(self.tiles))), i64(tile)), first)
+                    inside = e.op(">=", column, begin)
+                else:
+                    column = e.op("+", e.op("*", column, i64(8)), i64(tile)) if self.way.across else e.op("+", column, i64(8 * tile))
                 place = e.op("+", e.op("*", e.op("+", e.op("*", warp, i64(columns)), column), i64(rows)), row)
-                e.raw(form.Store(all_sums, place, e.bind("sum", form.Load(sums, i64(4 * tile + n), self.kind.dtype, self.kind.dtype)), self.kind.dtype))
+                with e.when(inside):
+                    e.raw(form.Store(all_sums, place, e.bind("sum", form.Load(sums, i64(4 * tile + n), self.kind.dtype, self.kind.dtype)), self.kind.dtype))
 
     def _flow(self, t: Atom, warp: Atom, ring: str, sums: str) -> None:
         """All steps: chunks of `ahead` of them are there or on their way to `ring`, where each lane reads what it asked for itself."""

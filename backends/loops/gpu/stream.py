@@ -171,24 +171,27 @@ class _Stream(Streams):
     def __init__(self, lo: Lowering, jobs: list[Job], way: Streamed) -> None:
         super().__init__(lo, jobs, way)
         along = (way.left.along or way.left.turned, way.right.along or way.right.turned)
-        self.rows, self.columns = way.tile
+        self.tall, self.wide = way.tile
         teams = 1 if way.small else TEAMS
-        self.ring = form.Ring(*way.dtypes, self.kind.dtype, self.rows // 64 // (teams if way.short else 1), self.columns, along, teams, short=way.short)
+        self.ring = form.Ring(*way.dtypes, self.kind.dtype, self.tall // 64 // (teams if way.short else 1), self.wide, along, teams, short=way.short)
         if way.small:
-            self.ring = replace(self.ring, stages=(HALF - self.ring.shared) // (128 * (self.rows + self.columns)) + self.ring.stages)
+            self.ring = replace(self.ring, stages=(HALF - self.ring.shared) // (128 * (self.tall + self.wide)) + self.ring.stages)
 
     def write(self) -> None:
         """Writes the kernel."""
         lo, e = self.lo, self.e
-        across, down = _parts(self, self.across, self.columns), _parts(self, self.down, self.rows)
+        across, down = _parts(self, self.across, self.wide), _parts(self, self.down, self.tall)
         each, tiles = e.op("*", across, down), tiles_of(self, self.way)
-        maps = e.memory("maps")
+        maps = e.memory("maps" if self.way.large is None else "maps_of_small_tiles")
         lo.scratch.append(form.Buffer(maps, "temporary", I64, (self._words(),)))
         terms = self.depth.total
         panels = self._panel(self.way.left, self.down, True), self._panel(self.way.right, self.across, False)
-        turns = e.choose(fit(self, self.way, tiles), tiles, i64(0))
+        there = fit(self, self.way, tiles)
+        if self.way.large is not None:
+            there = e.op("and", there, e.op("not", fit(self, self.way.large, tiles_of(self, self.way.large))))
+        turns = e.choose(there, tiles, i64(0))
         # Teams that share a tile have its rows in order.
-        sharing = self.rows // self.ring.rows
+        sharing = self.tall // self.ring.rows
         if sharing > 1:
             turns = e.op("*", turns, i64(sharing))
         with e.loop("tile", i64(0), turns, kind="block") as turn:
@@ -196,10 +199,10 @@ class _Stream(Streams):
             number, group = e.op("rest", p, each), e.op("*", across, i64(GROUP))
             above = e.op("*", e.op("quot", number, group), i64(GROUP))
             inside, rows = e.op("rest", number, group), e.op("min", e.op("-", down, above), i64(GROUP))
-            row = e.op("*", e.op("+", above, e.op("rest", inside, rows)), i64(self.rows))
+            row = e.op("*", e.op("+", above, e.op("rest", inside, rows)), i64(self.tall))
             if sharing > 1:
                 row = e.op("+", row, e.op("*", e.op("rest", turn, i64(sharing)), i64(self.ring.rows)))
-            column = e.op("*", e.op("quot", inside, rows), i64(self.columns))
+            column = e.op("*", e.op("quot", inside, rows), i64(self.wide))
             batch = e.op("quot", p, each)
             self.fixed = dict(zip(self.product.batch, unravel(lo, self.batch.ranges, batch), strict=True))
             sums = e.memory("sums")
@@ -213,9 +216,9 @@ class _Stream(Streams):
             return form.Op("floordiv", (form.Op("+", (self._all(axes), i64(size - 1)), I64), i64(size)), I64)
 
         p = self.product
-        blocks = form.Op("*", (part(p.batch, 1), form.Op("*", (part(p.rows, self.rows), part(p.columns, self.columns)), I64)), I64)
+        blocks = form.Op("*", (part(p.batch, 1), form.Op("*", (part(p.rows, self.tall), part(p.columns, self.wide)), I64)), I64)
         # They begin at a multiple of 128 bytes.
-        return form.Op("+", (form.Op("*", (blocks, i64(self.rows // self.ring.rows * MAP_WORDS)), I64), i64(16)), I64)
+        return form.Op("+", (form.Op("*", (blocks, i64(self.tall // self.ring.rows * MAP_WORDS)), I64), i64(16)), I64)
 
     def _panel(self, m: Matrix, side: Flat, left: bool) -> form.Panel:
         e, terms, lines, batches = self.e, self.depth.total, side.total, self.batch.total

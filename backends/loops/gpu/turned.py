@@ -19,6 +19,8 @@ What lies in another order of axes is gathered: its last axis stays the last one
     block for piece in 0..fit ? pieces : 0 {
       thread t: 16 bytes of some lines to registers, together where they lie so; then to %w.even
     }
+
+What is made of codes is computed, 16 bytes of a line by each thread.
 """
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from pipelink_ir.backends.loops.emit import TRUE, Atom, i64
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.gpu.flat import Flat, unravel
 from pipelink_ir.backends.loops.gpu.stream import Streams, aligned, fit, tiles_of
-from pipelink_ir.backends.loops.lower import Lowering, Sites
+from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.reads import address, extent, low
 from pipelink_ir.ir.nodes import Expr, Name
@@ -60,7 +62,8 @@ def copied_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Stre
     """The kernel that copies a factor, still open, and the number of its threads."""
     lo = Lowering(op, plan, sites, frozenset((job[0].name,)), chosen)
     made = _Made(lo, [job], way)
-    (made.gather if (way.left if left else way.right).gathered else made.copy)(left)
+    m = way.left if left else way.right
+    (made.compute if m.computed else made.gather if m.gathered else made.copy)(left)
     return lo, THREADS
 
 
@@ -134,6 +137,42 @@ class _Made(Streams):
                 for k, number in enumerate(numbers):
                     with e.when(e.op("<", number, total)):
                         self._put(m, target, own, k * each, e.op("*", number, i64(each)))
+
+    def compute(self, left: bool) -> None:
+        """Writes the kernel that makes a factor of its codes."""
+        lo, e = self.lo, self.e
+        m, side, axes, factor = (self.way.left, self.down, self.product.rows, self.product.left) if left else \
+            (self.way.right, self.across, self.product.columns, self.product.right)
+        target, each = self.made(left), self.each
+        lo.scratch.append(target)
+        fast, slow = (self.depth, side) if m.along else (side, self.depth)
+        chunks = e.op("floordiv", e.op("+", fast.total, i64(each - 1)), i64(each))
+        total = e.op("*", self.batch.total, e.op("*", slow.total, chunks))
+        pieces = e.op("floordiv", e.op("+", total, i64(THREADS - 1)), i64(THREADS))
+
+        whole = isinstance(fast.total, form.Const) and int(fast.total.value) % each == 0
+
+        def element(batch: Atom, line: Atom, place: Atom) -> Atom:
+            row, term = (line, place) if m.along else (place, line)
+            at = dict(zip(self.product.batch, unravel(lo, self.batch.ranges, batch), strict=True)) | dict(zip(axes, unravel(lo, side.ranges, row), strict=True))
+            env = {n: at[axis] for n, axis in self.product.plain.items() if axis in at}
+            env |= zip((name for name, _, _ in self.depth.ranges), unravel(lo, self.depth.ranges, term), strict=True)
+            return e.convert(lo.value(factor, Env(env)), target.memory.compute)
+
+        with e.loop("piece", i64(0), e.choose(fit(self, self.way, tiles_of(self, self.way)), pieces, i64(0)), kind="block") as p:
+            with self.team.loop("t", i64(0), i64(THREADS), nonempty=True) as t:
+                number = e.op("+", e.op("*", p, i64(THREADS)), t)
+                with e.when(e.op("<", number, total)):
+                    line, place = e.op("quot", number, chunks), e.op("*", e.op("rest", number, chunks), i64(each))
+                    batch, inside = e.op("quot", line, slow.total), e.op("rest", line, slow.total)
+                    own = e.memory("own")
+                    e.raw(form.Alloc(own, target.memory, i64(each)))
+                    for d in range(each):
+                        # Behind the end of a line stands what nobody reads.
+                        at = e.op("+", place, i64(d))
+                        value = element(batch, inside, at if whole else e.op("min", at, e.op("-", fast.total, i64(1))))
+                        e.raw(form.Store(own, i64(d), value, target.memory))
+                    e.raw(form.Move(target.name, e.op("*", number, i64(each)), own, i64(0), each))
 
     def _put(self, m: Matrix, target: form.Buffer, own: str, first: int, at: Atom) -> None:
         """Stores a chunk of own elements; behind the end of a line stands what nobody reads."""
