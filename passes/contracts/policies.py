@@ -175,10 +175,8 @@ class _OnOperator:
         floats = [n for n in names if DTYPES[n].is_float]
         quantised = name in CODES and not (plain and DTYPES[name].is_float)
         if not quantised and name not in names and not free:
-            other = f"lower to one of {', '.join(floats)}, or to i8 by quantising" if floats else "drop the clause: it computes with integers already"
-            if name in CODES:
-                other = f"leave 'scheme = plain' out, so that values are scaled to {name}, or add {name} to its 'dtypes'"
-            self._error(s, f"the policy lowers to {name}, which is not among the dtypes of '@{op.name}': {', '.join(names)}", [note], other)
+            help = _what_it_could_have(name, floats, allowed is not None) if floats else "drop the clause: it computes with integers already"
+            self._error(s, f"the policy lowers to {name}, which is not among the dtypes of '@{op.name}': {', '.join(names)}", [note], help)
         elif quantised and not floats and not free:
             self._error(s, f"the policy quantises to {name}, but '@{op.name}' has no float operand: {', '.join(names)}", [note],
                         "drop the clause: it computes with integers already" if op is self.op else f"leave '{s.key}' out: it computes with integers already")
@@ -282,6 +280,15 @@ class _OnOperator:
         wanted = {alias.get(r.name, r.name) for r in self.op.results}
         last = {n.label: self.operators.get(n.op) for n in self.op.graph.nodes if isinstance(n, Node) and n.label and any(e.name in wanted for e in n.results)}
         return [s for s in self.clause.labels if (op := last.get(s.key)) is not None and op.graph is None and not _already(op, s)]
+
+
+def _what_it_could_have(name: str, floats: Sequence[str], listed: bool) -> str:
+    """What to write where a float dtype is not among those of an operator."""
+    if name in CODES:
+        return f"leave 'scheme = plain' out, so that values are scaled to {name}, or add {name} to its 'dtypes'"
+    narrow = [n for n in floats if DTYPES[n].bits < 32]
+    first = f"add {name} to them" if listed else f"give it a type variable in place of {floats[0]}, and list {name} in 'dtypes'"
+    return first + (f", or lower to {' or '.join(narrow)}" if listed and narrow else ", or quantise, 'dtype = i8'")
 
 
 def _already(op: Operator, s: Setting) -> bool:

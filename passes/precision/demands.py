@@ -13,6 +13,7 @@ from pipelink_ir.ir.nodes import Module, Node, Operator, Setting
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.targets import Arch, requirements
 from pipelink_ir.passes.precision.edges import stem
+from pipelink_ir.passes.precision.floats import halves
 from pipelink_ir.passes.precision.own_kernels import GENERATED
 from pipelink_ir.passes.precision.plans import Plan
 from pipelink_ir.passes.precision.policy import Policy
@@ -58,7 +59,7 @@ def _check(n: Node, op: Operator, plan: Plan | None, arch: Arch, carried: Contai
         _only_way(n, op, at, admits, why, arch, report)
     elif plan.never and policy.span not in carried and _meant(op, policy):
         report.warning("downgrade", at, f"nothing comes of this policy on {arch}: {why}", [Note("the node", n.loc or n.op_span)],
-                       f"leave it out, or lower '@{stem(op.name)}' to f16 or bf16")
+                       "leave it out" + (f", or lower '@{stem(op.name)}' to {' or '.join(halves(op))}" if halves(op) else ""))
 
 
 def _only_way(n: Node, op: Operator, at: Span, admits: Setting, why: str, arch: Arch, report: Report) -> None:

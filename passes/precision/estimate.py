@@ -43,6 +43,8 @@ from pipelink_ir.ir.nodes import (
 )
 from pipelink_ir.passes.precision.calibrated import EdgeRange
 from pipelink_ir.passes.precision.codes import Codes
+from pipelink_ir.passes.precision.edges import stem
+from pipelink_ir.passes.precision.floats import halves
 from pipelink_ir.passes.precision.plans import Plan
 from pipelink_ir.passes.scopes import consumed
 
@@ -203,6 +205,10 @@ def coding(codes: Codes, seen: EdgeRange | None, places: int | None) -> float:
         return codes.info.unit / sqrt(3)
     crest = CREST if places is None else max(1.0, min(CREST, sqrt(2 * log(max(places, 2)))))
     top = 7 if codes.dtype == "i4" else codes.info.highest
+    if codes.scale == "tensor" and seen is not None and seen.rms > 0:
+        # One scale is for the largest of all, which calibration has seen.
+        reach = max(seen.max, -seen.min) if isinstance(codes.zero, int) else (max(seen.max, 0.0) - min(seen.min, 0.0)) / 2
+        return reach / seen.rms / (top * sqrt(12))
     if isinstance(codes.scale, str) or seen is None or seen.rms <= 0:
         return crest / (top * sqrt(12))
     step = codes.scale**2 / 12
@@ -394,7 +400,7 @@ def check_budgets(p: Pipeline, operators: Mapping[str, Operator], plans: Mapping
 
 def _called(n: Node) -> str:
     """A node as messages name it: its label, or its operator as it was written."""
-    return n.label or f"@{n.op.rstrip('0123456789').rstrip('.')}"
+    return n.label or f"@{stem(n.op)}"
 
 
 def _two(x: float) -> str:
@@ -418,10 +424,8 @@ def _mend(error: float, source: Node | None, plan: Plan | None, operand: str, op
             ways.append("'scheme = affine', since it has values on one side of 0 alone")
         if codes is not None and seen is not None and seen.clipped > 0:
             ways.append("another method of calibration, which clips less")
-        if codes is not None or plan.dtype not in (None, "f16"):
-            ways.append(f"f16 for '{_called(source)}'")
-        else:
-            ways.append(f"no policy for '{_called(source)}'")
+        finer = "f16" in halves(operators[source.op]) and (codes is not None or plan.dtype != "f16")
+        ways.append(f"{'f16' if finer else 'no policy'} for '{_called(source)}'")
     if not measured:
         ways.append("measuring it, 'pipelinkc calibrate FILE --data …', which counts instead of the estimate")
     if isfinite(error):

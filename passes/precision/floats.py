@@ -49,6 +49,11 @@ def admitted(op: Operator, dtype: str) -> bool:
     return listed is None or dtype in contracts.words(listed.value)
 
 
+def halves(op: Operator) -> list[str]:
+    """The floats of 16 bits that a policy could have an operator compute with."""
+    return [d for d in ("f16", "bf16") if varying(op) and admitted(op, d)]
+
+
 def lowered(op: Operator, dtype: str, name: str, names: tuple[str, ...] | None = None) -> Operator:
     """The operator with a float dtype in place of the varying ones (or of those of `names`), and without policies."""
     change = frozenset(varying(op) if names is None else names)

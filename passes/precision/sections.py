@@ -127,7 +127,8 @@ def _coded(border: Value, codes: Codes, choosing: bool) -> Value:
         if beyond > 0.51 * codes.scale:
             raise NoCode(f"its border, {value:g}, is beyond what its codes stand for")
     if code is None:
-        raise NoCode("its border is a constant, and the scale or the zero point is not known before the call")
+        others = " or 'scheme = symmetric'" if value == 0 else ""
+        raise NoCode(f"its border is a constant, which has no code before ranges are found at the call (calibrated ranges{others} would give it one)")
     return replace(border, args=(code,))
 
 

@@ -147,7 +147,7 @@ def _coded(e: Expr, codes: Codes) -> Expr:
     if value is not None:
         code = constant_of(value, codes)
         if code is None:
-            raise NoCode("it has a constant, and the scale or the zero point is not known before the call")
+            raise NoCode("it has a constant, which has no code before ranges are found at the call")
         return code
     if isinstance(e, Cast):
         return _coded(e.arg, codes)

@@ -31,7 +31,7 @@ from pipelink_ir.passes.scheduling.place import plan as cpu_plan
 from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.rows import Span
 from pipelink_ir.passes.scheduling.shape import Shape
-from pipelink_ir.passes.scheduling.streams import COLUMNS, ENOUGH, ROWS, Streamed, Turning
+from pipelink_ir.passes.scheduling.streams import ENOUGH, LEAST, Streamed, Turning
 from pipelink_ir.passes.scheduling.strips import Strips
 from pipelink_ir.passes.scheduling.tensor_cores import BYTES, TensorCores, plain_read
 
@@ -112,21 +112,23 @@ def amount(a: Amount, env: Mapping[str, int]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """The tiles of a product that streams: axes of its rows, columns and batch, and its terms."""
+    """The tiles of a product that streams: axes of its rows, columns and batch, and its terms; rows and columns of one, and how many there have to be."""
 
     rows: tuple[Range, ...]
     columns: tuple[Range, ...]
     batch: tuple[Range, ...]
     terms: tuple[Range, ...]
+    size: tuple[int, int]
+    enough: int
 
     def count(self, env: Mapping[str, int]) -> int:
         """How many there are."""
         rows, columns, batch = (turns(r, env)[0] for r in (self.rows, self.columns, self.batch))
-        return ceil(rows / ROWS) * ceil(columns / COLUMNS) * int(batch)
+        return ceil(rows / self.size[0]) * ceil(columns / self.size[1]) * int(batch)
 
     def work(self, env: Mapping[str, int]) -> float:
         """Multiplications of one."""
-        return ROWS * COLUMNS * turns(self.terms, env)[0]
+        return prod(self.size) * turns(self.terms, env)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,7 @@ class Kernel:
 
     def fits(self, env: Mapping[str, int]) -> bool:
         """Whether it is the one for these sizes."""
-        if self.tiles is not None and self.tiles.count(env) < ENOUGH:
+        if self.tiles is not None and self.tiles.count(env) < self.tiles.enough:
             return False
         n = 0 if self.span is None else value_of(self.span.length, env)
         return self.span is None or (n > self.span.above and (self.span.most is None or n <= self.span.most))
@@ -244,7 +246,7 @@ def _launch(op: TypedOperator, plan: Plan, launch: tuple[KernelPlan, ...]) -> It
         if isinstance(k.way, Streamed):
             p, axes = k.way.otherwise.product, k.jobs[0][1].axes
             rows, columns, batch = (tuple(axes[n] for n in some) for some in (p.rows, p.columns, p.batch))
-            out.tiles = Tiles(rows, columns, batch, tuple(ranges_of(p.reduce)))
+            out.tiles = Tiles(rows, columns, batch, tuple(ranges_of(p.reduce)), k.way.tile, LEAST if k.way.small else ENOUGH)
             out.copied |= {m.tensor: d.bytes / op.tensors[m.tensor].dtype.bytes
                            for m, d in zip((k.way.left, k.way.right), k.way.dtypes, strict=True) if m.moved}
         out.flows |= flows

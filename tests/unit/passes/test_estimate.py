@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import sqrt
 from pathlib import Path
 
 import numpy as np
@@ -163,7 +164,9 @@ def test_a_budget_that_is_not_kept_is_told() -> None:
     assert "its budget is 0.02" in d.message
     assert "weights = i8" in (d.help or "")
     assert "pipelinkc calibrate" in (d.help or "")
-    assert "f16 for 'up'" in (d.help or "")
+    assert "no policy for 'up'" in (d.help or "")
+    halves = breaches(module("gelu", "dtype = i8, weights = i4, budget = 2e-2", "memory { dtypes = [f16, f32] } "))[0]
+    assert "f16 for 'up'" in (halves.help or "")
     assert not breaches(module("gelu", "dtype = i8, budget = 5e-2"))
 
 
@@ -208,8 +211,12 @@ def test_what_was_measured_wins() -> None:
 
 
 def test_what_would_mend_it_depends_on_what_is_wrong() -> None:
-    tensor = breaches(module("linear", "dtype = i8, granularity = tensor, budget = 5e-3"))[0].help or ""
-    assert "granularity = channel" in tensor or "f16 for 'only'" in tensor
+    uneven = {"x": EdgeRange(-4.0, 4.0, -4.0, 4.0, 1.0), "y": EdgeRange(-4.0, 4.0, -4.0, 4.0, 1.0), "w": EdgeRange(-9.0, 9.0, -9.0, 9.0, 0.2)}
+    d, = breaches(module("linear", "dtype = i8, granularity = tensor, budget = 5e-2"), uneven)
+    # One step of 9 / 127 beside weights of 0.2.
+    assert f"off by {9 / 127 / sqrt(12) / 0.2:.2g}" in d.message
+    assert "granularity = channel" in (d.help or "")
+    assert not breaches(module("linear", "dtype = i8, budget = 5e-2"), uneven)
     onesided = {"x": EdgeRange(0.0, 9.0, 0.0, 9.0, 1.0), "y": EdgeRange(-4.0, 4.0, -4.0, 4.0, 1.0)}
     assert "scheme = affine" in (breaches(module("linear", "dtype = i8, budget = 5e-3"), onesided)[0].help or "")
     clipped = {"x": EdgeRange(-90.0, 90.0, -9.0, 9.0, 2.0, clipped=1e-2), "y": EdgeRange(-4.0, 4.0, -4.0, 4.0, 1.0)}
