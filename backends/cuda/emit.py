@@ -127,7 +127,7 @@ def emit_program(program: Program, operator: Operator | None = None, facts: Targ
 
 def _emit_kernel(kernel: Kernel, symbol: str, facts: TargetFacts, threads: int, aliased: frozenset[str]) -> tuple[list[str], KernelCode]:
     scope = Names(frozenset({symbol, "own", "common"}))
-    w = Writer(kernel, facts, scope, Expressions(kernel, kinds_of(kernel), bounds=Bounds(memories=filled(kernel))))
+    w = Writer(kernel, facts, scope, Expressions(kernel, kinds_of(kernel), bounds=Bounds(memories=filled(kernel))), aliased=aliased)
     table = _needs_table(kernel, facts)
     written = {kernel.tickets, *_stored(kernel.body)}
     params, declared = [], []

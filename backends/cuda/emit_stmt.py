@@ -1,7 +1,7 @@
 """Statements of the loop form as lines of C++."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.backends.cuda.emit_expr import Expressions, Place, memory_type
@@ -10,6 +10,7 @@ from pipelink_ir.backends.cuda.emit_own import has_own
 from pipelink_ir.backends.cuda.kinds import C_TYPES, addressing, kind_of_dtype, over_symbols
 from pipelink_ir.backends.cuda.names import Names
 from pipelink_ir.backends.cuda.target_facts import TargetFacts
+from pipelink_ir.backends.loops.contents import blocks, exprs, makes
 from pipelink_ir.backends.loops.form import (
     Alloc,
     Assign,
@@ -37,7 +38,7 @@ from pipelink_ir.backends.loops.form import (
     Trade,
     Var,
 )
-from pipelink_ir.backends.loops.tidy import blocks
+from pipelink_ir.backends.loops.tidy import refs
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import I64, DType
 
@@ -90,11 +91,16 @@ class Writer:
     """The stream of a kernel that has one, as it is called in C++."""
     feeding: Streamed | None = None
     """What the threads that feed do at the end of the block to come."""
+    aliased: frozenset[str] = frozenset()
+    """Buffers that may lie where another one does, …"""
+    looks: bool = False
+    """… and whether all threads of a block look at one of them where only some store to the other: then those wait for all."""
 
     def __post_init__(self) -> None:
         self.uses_fragments = has_fragments(self.kernel.body)
         self.addressing = addressing(self.kernel, self.e.kinds)
         self.moved = frozenset(_moved(self.kernel.body))
+        self.looks = bool(self.aliased) and not self.aliased.isdisjoint(_looked_at(self.kernel.body))
 
     def line(self, text: str) -> None:
         self.lines += broken("  " * self.level + text)
@@ -211,11 +217,17 @@ class Writer:
     def _leader(self, s: Store | Move) -> None:
         """Neighbouring stores share one `if`."""
         if not self.guarded:
+            self._all_have_looked(s)
             self.line("if (pl::leader()) {")
             self.guarded = True
         self.level += 1
         self._store(s)
         self.level -= 1
+
+    def _all_have_looked(self, s: Stmt) -> None:
+        """Before some threads store where all of them look."""
+        if self.looks and not self.aliased.isdisjoint(_stored([s])):
+            self.line(f"{self.facts.barrier}  // what lies where this is stored has been read")
 
     def close_leader(self) -> None:
         """Ends what only the leader does."""
@@ -231,6 +243,7 @@ class Writer:
         elif loop.kind in ("thread", "each"):
             if not self.uniform:
                 internal_error(f"kernel {self.kernel.name}: a loop over threads inside another, or outside of a block")
+            self._all_have_looked(loop)
             self.uniform = False
             if loop.kind == "each":
                 self._by_each(loop)
@@ -420,6 +433,24 @@ class Writer:
         for name in reversed(held):
             self.close_leader()
             self.line(f"pl::release({name});")
+
+
+def _looked_at(body: Block) -> Iterator[str]:
+    """Memory that statements read which all threads of a block run alike."""
+    for s in body:
+        for x in exprs(s):
+            yield from (n[1:] for n in refs(x) if n.startswith("%"))
+        if not isinstance(s, For) or s.kind not in ("thread", "each"):
+            for b in blocks(s):
+                yield from _looked_at(b)
+
+
+def _stored(body: Iterable[Stmt]) -> Iterator[str]:
+    """Memory that statements store to."""
+    for s in body:
+        yield from (n[1:] for n in makes(s) if n.startswith("%"))
+        for b in blocks(s):
+            yield from _stored(b)
 
 
 def _moved(body: Block) -> Iterator[str]:

@@ -5,8 +5,10 @@ is evaluated without asking (a `Choose`); the rest of `select`, `and`, `or` beco
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pipelink_ir.backends.loops import form
@@ -20,6 +22,7 @@ from pipelink_ir.ir.functions import FUNCTIONS
 from pipelink_ir.ir.nodes import Apply, Cast, Const, Expr, FloatLit, IntLit, Name, Range, Read, Reduce
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.typed import Tensor, TypedOperator
+from pipelink_ir.passes.aliasing.access import overwritable
 from pipelink_ir.passes.scheduling.costs import Plan, Quietness
 from pipelink_ir.passes.scheduling.risks import power_may_fail
 
@@ -120,7 +123,25 @@ class Lowering:
         self.once = False
         """Whether a thread takes one turn: much is written out for it."""
         self.quietness = Quietness(op, plan, lambda lo, hi: self.is_full(self.extent(lo, hi)))
+        self.there: Atom = TRUE
+        """Whether what is being written is stored: `stored_where`."""
         self._keep: list[object] = []
+
+    @cached_property
+    def overwritten(self) -> frozenset[str]:
+        """Operands in whose place results lie that this kernel writes, where that is possible."""
+        op = self.op
+        return frozenset(op.operands[o].name for r, o in overwritable(op) if op.results[r].name in self.written)
+
+    @contextmanager
+    def stored_where(self, there: Callable[[], Atom]) -> Iterator[None]:
+        """For a thread that makes a value whether it is its own or, behind an end, that of the last place: elsewhere than `there` it is not stored, and is
+        not read where another thread stores it."""
+        before = self.there
+        if self.overwritten:
+            self.there = self.e.all_of([before, there()]) if before is not TRUE else there()
+        yield
+        self.there = before
 
     def beside(self, chosen: Mapping[str, int]) -> Lowering:
         """Values of another part of the same kernel: what is known where its loops run is known there alone."""

@@ -181,7 +181,14 @@ def _at(lo: Lowering, t: Tensor, at: tuple[Atom, ...]) -> Atom:
         if scratch is None:
             internal_error(f"the row of '%{t.name}' that is read is not the one that was computed")
         return lo.e.load(scratch, row_address(lo, t, at[outer:]), t.dtype, False, t.name.rsplit(".", 1)[-1])
-    return lo.e.load(lo.buffer(t), address(lo, t, at), t.dtype, t.name not in lo.written, t.name.rsplit(".", 1)[-1])
+    index = address(lo, t, at)
+
+    def load() -> Atom:
+        return lo.e.load(lo.buffer(t), index, t.dtype, t.name not in lo.written, t.name.rsplit(".", 1)[-1])
+
+    if lo.there is not TRUE and t.name in lo.overwritten:
+        return lo.e.branch(lo.there, load, lambda: must(0, t.dtype.compute), t.dtype.compute)
+    return load()
 
 
 def evaluate(lo: Lowering, t: Tensor, at: tuple[Atom, ...]) -> Atom:

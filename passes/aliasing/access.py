@@ -43,7 +43,7 @@ def access_of(op: Operator) -> Access:
         # What a user's kernel may do to its operands only the user knows.
         return Access(dict.fromkeys(asked, True), None)
     typed = typed_operator(op)
-    over = {pair: pair in asked for pair in _overwritable(typed)}
+    over = {pair: pair in asked for pair in overwritable(typed)}
     return Access(over, _join(typed) if not asked else None)
 
 
@@ -61,7 +61,8 @@ def _asked(op: Operator) -> set[tuple[int, int]]:
 # ------------------------------------------------------------------------------------------------------------------------ in place
 
 
-def _overwritable(typed: TypedOperator) -> Iterator[tuple[int, int]]:
+def overwritable(typed: TypedOperator) -> Iterator[tuple[int, int]]:
+    """The pairs of a result and an operand, by number, whose elements it may lie in the place of."""
     readers: dict[str, set[str]] = {}
     for name, tensor in typed.tensors.items():
         for piece in tensor.pieces:

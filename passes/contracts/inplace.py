@@ -107,7 +107,7 @@ def _in_compute(op: Operator, result: Operand, operand: Operand) -> Hazard | Non
             for read, summed in _reads(d.value, False):
                 if read.tensor not in touched or read.tensor == result.name:
                     continue
-                if summed or read.indices != own:
+                if summed or not _same_place(read, own, operand.type.dims):
                     return Hazard(LATER, read.span)
                 if read.tensor != operand.name and read.tensor not in reached:
                     left.append(read.tensor)
@@ -117,6 +117,13 @@ def _in_compute(op: Operator, result: Operand, operand: Operand) -> Hazard | Non
             read = next(x for d in body.get(r.name, ()) for x in reads_in(d.value) if x.tensor in touched)
             return Hazard(LATER, read.span)
     return None
+
+
+def _same_place(read: Read, own: tuple[Expr, ...], dims: tuple[Expr, ...]) -> bool:
+    """Whether a read is at the place that is computed: of an axis with one place it may be called 0 as well."""
+    alone = [normal(d) == IntLit(1) if not isinstance(d, Dots | Dynamic) else False for d in dims]
+    return read.indices == own or (len(read.indices) == len(own) == len(dims) and all(
+        i == o or (one and i == IntLit(0)) for i, o, one in zip(read.indices, own, alone, strict=True)))
 
 
 def _readers(operand: str, items: Sequence[Define]) -> set[str]:

@@ -379,7 +379,8 @@ class _Convolution(Tiled):
                 made = self._made(w.own)
                 for k in range(w.own):
                     c, number = mine[k], (part * w.tiles + k // 2) * 4 + 2 * half + k % 2
-                    self._element(sums, made, k, number, where[0], column, c if whole else e.op("min", c, i64(way.columns - 1)))
+                    with self.lo.stored_where(lambda c=c: TRUE if whole else e.op("<", c, i64(way.columns))):  # type: ignore[misc]
+                        self._element(sums, made, k, number, where[0], column, c if whole else e.op("min", c, i64(way.columns - 1)))
                 with e.when(e.op("and", e.op("<", where[0], self.tall.n), e.op("<", column, self.wide.n))):
                     for k in range(0, w.own, some):
                         c = mine[k]
@@ -422,7 +423,8 @@ class _Convolution(Tiled):
             dot = self._digits(dot)
         key = ("reduce", id(self.x), tuple((n, key_of(at[axis])) for n, axis in sorted(self.product.plain.items())))
         e.remember(key, finish(lo, self.x, self.kind, dot, i64(0), TRUE))
-        value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))
+        with lo.stored_where(lambda: e.all_of([e.op("<", row, self.tall.n), e.op("<", column, self.wide.n)])):
+            value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))
         if value.dtype is not t.dtype.compute and not (value.dtype is F64 and t.dtype.is_float):
             value = e.convert(value, t.dtype.compute)
         e.raw(form.Store(made, i64(k), value, t.dtype if t.dtype.bytes > 1 or t.dtype.is_float else I32))

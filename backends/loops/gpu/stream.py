@@ -330,7 +330,8 @@ class _Stream(Streams):
         e, down, across = self.e, self.down.total, self.across.total
         second, last = e.op("+", c, i64(1)), e.op("-", across, i64(1))
         line = e.op("min", r, e.op("-", down, i64(1)))
-        made = self._pairs(sums, number, line, [(e.op("min", c, last), e.op("min", second, last))], self.jobs[0][0].dtype)
+        with self.lo.stored_where(lambda: e.op("and", e.op("<", r, down), e.op("<", c, across))):
+            made = self._pairs(sums, number, line, [(e.op("min", c, last), e.op("min", second, last))], self.jobs[0][0].dtype)
         with e.when(e.op("and", e.op("<", r, down), e.op("<", c, across))):
             with e.when(pairs):
                 self._store(made, 0, r, c, 2)

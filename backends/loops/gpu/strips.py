@@ -333,13 +333,19 @@ class _Strips(Tiled):
                     e.raw(form.Alloc(made, t.dtype if t.dtype.bytes > 1 or t.dtype.is_float else I32, i64(count)))
                     for k in range(count):
                         number = (part * strip.columns // 8 + q * strip.group + k // 2) * 4 + 2 * half + k % 2
-                        self._element(made, k, number, line, self._inside(self._place_of(block, q, k)))
+                        column = self._place_of(block, q, k)
+                        with self.lo.stored_where(lambda r=r, c=column: e.all_of([e.op("<", r, self.down.total), *self._there(c)])):  # type: ignore[misc]
+                            self._element(made, k, number, line, self._inside(column))
                     with e.when(e.op("<", r, self.down.total)):
                         self._store(made, r, self._place_of(block, q, 0), count, wide)
 
     def _inside(self, column: Atom) -> Atom:
         """A column that there is."""
         return column if self.n % self.strip.columns == 0 else self.e.op("min", column, i64(self.n - 1))
+
+    def _there(self, column: Atom) -> list[Atom]:
+        """What has to hold so that there is a column."""
+        return [] if self.n % self.strip.columns == 0 else [self.e.op("<", column, i64(self.n))]
 
     def _together(self, count: int) -> Atom:
         """Whether neighbours may be stored together."""

@@ -97,7 +97,7 @@ class _Runs(Nest):
         run, runs, pairs, place = number
         first = e.op("*", row, i64(w.rows))
         begin = e.op("*", run, i64(w.many))
-        if len(self.plane) > 1 and self._moved(fixed, number, first, begin, beside):
+        if len(self.plane) > 1 and not self.lo.overwritten and self._moved(fixed, number, first, begin, beside):
             return
         with e.frame("lazy") as whole:
             packer = Packer(self.lo, {self.across.n: w.many})
@@ -128,7 +128,7 @@ class _Runs(Nest):
 
     def _moved(self, fixed: dict[int, Atom], number: tuple[Atom, Atom, Atom, Atom], first: Atom, begin: Atom, beside: Atom) -> bool:
         """The same with runs that always are in the result: the last rows begin so early that all are there, and those that belong to the run before are not
-        stored. Whether it could be done."""
+        stored. So nothing may be read where a place is stored. Whether it could be done."""
         e, w, down = self.e, self.window, self.down
         assert down is not None
         _, runs, pairs, place = number
