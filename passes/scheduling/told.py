@@ -84,6 +84,8 @@ def _kernels(op: Operator, arch: Arch) -> Iterator[Said]:
         yield "other", f"'%{name}' is attention on tensor cores, {ways}"
     for k in kernels_of(typed, plan, known):
         if isinstance(k.way, Streamed):
+            if k.way.large is not None:
+                continue  # the same in smaller tiles
             held = "tf32" if k.way.dtypes[0] is F32 else k.way.dtypes[0].name
             yield "other", (f"'%{k.jobs[0][0].name}' is a product on tensor cores, wgmma of {held}, its factors streamed by the copy engine"
                             f"{_made(k.way)}; where memory or sizes are not fit for that, {k.way.otherwise.instruction}")
@@ -109,6 +111,8 @@ def _made(way: Streamed) -> str:
             out += f", '%{m.tensor}' turned first"
         elif m.gathered:
             out += f", '%{m.tensor}' copied first in the order of its rows and terms"
+        elif m.computed:
+            out += f", {dtype} made of '%{m.tensor}' first, in memory of its own"
         elif m.converted:
             out += f", '%{m.tensor}' converted to {dtype} first"
         elif m.uneven:
