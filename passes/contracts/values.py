@@ -15,7 +15,7 @@ def integer(value: Value) -> int | None:
 def number(v: Value) -> float | None:
     """A constant number."""
     if isinstance(v, IntLit | FloatLit):
-        return v.value
+        return float(v.value)
     from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate
     try:
         return float(evaluate(v, {})) if isinstance(v, Expr) else None

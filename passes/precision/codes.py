@@ -50,6 +50,11 @@ class Codes:
     """Whether the tensor depends on parameters alone, so that sums of its codes may be an operand `%x.sum`, computed once."""
 
     @property
+    def meaning(self) -> tuple[object, ...]:
+        """What says which value a code stands for, wherever it lies."""
+        return self.dtype, self.scale, self.zero
+
+    @property
     def info(self) -> DType:
         return I4 if self.dtype == "i4" else DTYPES[self.dtype]
 

@@ -58,7 +58,7 @@ class Reader:
             if first is None or isinstance(first.scale, str) or isinstance(first.zero, str) or first.dtype == "i4":
                 continue
             same = replace(first, order=(), axis=None, size=None, packed=None, param=False)
-            if all(p in self.codes and _facts(self.codes[p]) == _facts(first) and self.types[p].dtype == self.types[parts[0]].dtype for p in parts):
+            if all(p in self.codes and self.codes[p].meaning == first.meaning and self.types[p].dtype == self.types[parts[0]].dtype for p in parts):
                 self.carriers |= {name}
                 self.codes[name] = same
                 self.types[name] = self.types[parts[0]]
@@ -159,10 +159,6 @@ class Reader:
 
 
 # ------------------------------------------------------------------------------------------------------------------------ integers
-
-
-def _facts(c: Codes) -> tuple[object, ...]:
-    return c.dtype, c.scale, c.zero
 
 
 def half_of_byte(e: Read, indices: Sequence[Expr], c: Codes) -> Expr:

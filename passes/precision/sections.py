@@ -3,12 +3,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import inf, isfinite, nan
+from math import isfinite
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import Report
-from pipelink_ir.ir.nodes import Apply, Const, Expr, FloatLit, IntLit, Items, Name, Operand, Operator, Read, Scoped, Section, Setting, Value
+from pipelink_ir.ir.nodes import Apply, FloatLit, IntLit, Items, Name, Operand, Operator, Read, Scoped, Section, Setting, Value
 from pipelink_ir.ir.walk import reads_in
+from pipelink_ir.passes.contracts.values import number
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.precision.codes import Codes, constant_of, ordered
 
@@ -130,15 +131,3 @@ def _coded(border: Value, codes: Codes, choosing: bool) -> Value:
         others = " or 'scheme = symmetric'" if value == 0 else ""
         raise NoCode(f"its border is a constant, which has no code before ranges are found at the call (calibrated ranges{others} would give it one)")
     return replace(border, args=(code,))
-
-
-def number(e: Expr) -> float | None:
-    """The value of a constant as it is written."""
-    if isinstance(e, IntLit | FloatLit):
-        return float(e.value)
-    if isinstance(e, Apply) and e.fn == "neg":
-        inner = number(e.args[0])
-        return None if inner is None else -inner
-    if isinstance(e, Const | Name):
-        return {"inf": inf, "nan": nan, "pi": 3.141592653589793}.get(e.name)
-    return None

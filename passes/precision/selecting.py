@@ -12,14 +12,15 @@ from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import ProgramError
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Apply, Cast, Define, Expr, FloatLit, IntLit, Items, Let, Operand, Operator, Range, Read, Reduce
-from pipelink_ir.ir.walk import children, rebuild
+from pipelink_ir.ir.walk import children, rebuild, walk
+from pipelink_ir.passes.contracts.values import number
 from pipelink_ir.passes.infer.operator import typed_operator
 from pipelink_ir.passes.precision.codes import Codes, code_type, constant_of
-from pipelink_ir.passes.precision.sections import NoCode, number, sections_on_codes
+from pipelink_ir.passes.precision.products import WIDE
+from pipelink_ir.passes.precision.sections import NoCode, sections_on_codes
 
 CHOOSES = ("max", "min")
 """Functions and reductions that give one of their arguments."""
-WIDE = ("f32", "f64")
 
 
 def selects(op: Operator) -> bool:
@@ -82,7 +83,7 @@ def on_codes(op: Operator, codes: Mapping[str, Codes], name: str) -> Operator | 
     if missing is not None:
         return f"'%{missing}' is not coded"
     first = codes[floats[0].name]
-    if any(_facts(codes[o.name]) != _facts(first) for o in floats):
+    if any(codes[o.name].meaning != first.meaning for o in floats):
         return "its operands have other scales or zero points each"
     if contracts.empty(op) is not None and (first.shifted or contracts.empty(op) != "zero"):
         return "it says what a choice among nothing is, which is no code"
@@ -107,12 +108,8 @@ def _as_written(op: Operator, made: Operator) -> bool:
         borders = [f.setting.value for o in one.operands if (f := contracts.setting(one, "memory", "border", o.name)) is not None]
         flat = [v for b in borders for v in (b.items if isinstance(b, Items) else (b,)) if isinstance(v, Expr)]
         body = [d.value for d in (one.compute.body if one.compute is not None else ())]
-        return [v for whole in (*body, *flat) for e in _all(whole) if (v := number(e)) is not None]
+        return [v for whole in (*body, *flat) for e in walk(whole) if (v := number(e)) is not None]
     return constants(op) == constants(made)
-
-
-def _facts(c: Codes) -> tuple[object, ...]:
-    return c.dtype, c.scale, c.zero
 
 
 def _on_codes(op: Operator, same: _Same, name: str) -> Operator:
@@ -131,15 +128,11 @@ def _on_codes(op: Operator, same: _Same, name: str) -> Operator:
 
 def _stored(e: Expr, codes: Codes) -> Expr:
     """A code as it is stored: what a maximum of nothing gives saturates, as it does when it is coded."""
-    beyond = any(isinstance(x, Reduce) for x in _all(e))
+    beyond = any(isinstance(x, Reduce) for x in walk(e))
     if codes.is_int:
         return Cast(codes.dtype, e, beyond, span=e.span)
     top = codes.info.largest
     return Apply("clamp", (e, FloatLit(-top), FloatLit(top)), span=e.span) if beyond else e
-
-
-def _all(e: Expr) -> list[Expr]:
-    return [e, *(x for c in children(e) for x in _all(c))]
 
 
 def _coded(e: Expr, codes: Codes) -> Expr:

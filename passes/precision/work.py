@@ -14,7 +14,7 @@ from pipelink_ir.ir.dtypes import DTYPES, F32, DType
 from pipelink_ir.ir.nodes import Apply, Cast, Expr, FloatLit, IntLit, Name, Operator, Range, Read, Reduce
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
-from pipelink_ir.ir.walk import children, names_in, reads_in
+from pipelink_ir.ir.walk import children, names_in, reads_in, walk
 from pipelink_ir.passes.fusion.cost import value_of
 from pipelink_ir.passes.fusion.facts import Amount
 from pipelink_ir.passes.infer.operator import KEPT, typed_operator
@@ -391,7 +391,7 @@ class _Walker:
                 work[turns] = work.get(turns, 0.0) + share * cost
             stack += [] if isinstance(x, Read) else children(x)
             if isinstance(x, Read):
-                stack += [i for i in x.indices if any(isinstance(c, Read) for c in _all(i))]
+                stack += [i for i in x.indices if any(isinstance(c, Read) for c in walk(i))]
 
     def _cost(self, x: Expr) -> float:
         if isinstance(x, Read):
@@ -453,9 +453,3 @@ def _is_number(x: Expr) -> bool:
     while isinstance(x, Cast):
         x = x.arg
     return isinstance(x, FloatLit | IntLit)
-
-
-def _all(x: Expr) -> Iterator[Expr]:
-    yield x
-    for c in children(x):
-        yield from _all(c)
