@@ -196,7 +196,7 @@ class Expressions:
     def _inexact(self, x: Op) -> Text:
         if self.kernel.exact and x.fn != "exp":
             return self._call(f"pl::exact_{_INEXACT[x.fn]}", x.args)
-        if self.kernel.fast_math:
+        if self.kernel.fast_math and x.fn != "sqrt":  # a root is within a unit as it is
             return self._call(f"pl::fast_{_INEXACT[x.fn]}", x.args)
         if x.fn == "/" and (inverse := _exact_inverse(x.args[1])) is not None:
             return self._infix(Op("*", (x.args[0], inverse), x.dtype))

@@ -312,15 +312,6 @@ PL_DEVICE float fast_div(float a, float b) {
   return a / b;
 #endif
 }
-PL_DEVICE float fast_sqrt(float x) {
-#if PIPELINK_PTX
-  float y;
-  asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-#else
-  return sqrt(x);
-#endif
-}
 PL_DEVICE float fast_exp(float x) {
 #if PIPELINK_PTX
   return __expf(x);
@@ -329,7 +320,6 @@ PL_DEVICE float fast_exp(float x) {
 #endif
 }
 PL_DEVICE double fast_div(double a, double b) { return a / b; }
-PL_DEVICE double fast_sqrt(double x) { return sqrt(x); }
 PL_DEVICE double fast_exp(double x) { return exp(x); }
 
 }  // namespace pipelink
