@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelink_ir.backends.cpu.irtext import BITS, Body, Value, routine
+from pipelink_ir.backends.cpu.irtext import BITS, Body, IRModule, Value, routine
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import BF16, BOOL, DTYPES, F8E4M3, F8E5M2, F16, F32, F64, DType
 
@@ -125,6 +125,21 @@ def narrow_float(b: Body, v: Value, to: DType) -> Value:
             return b.convert("fptrunc", v, "half")
         return b.convert("bitcast", b.call("narrow.f16.f64", v), "half")
     return b.call(f"narrow.{to.name}.{'f32' if v.type == 'float' else 'f64'}", v)
+
+
+LIBCALL = "__truncdfhf2"
+"""What LLVM calls to turn an f64 into an f16, on a processor that has f16. We do not ask for it, but LLVM takes the sign of an f16 from the f64 that it comes
+from where it can, and libraries of compilers, where this lives, are not at hand in every process."""
+
+
+def libcall_text(triple: str, layout: str) -> str:
+    """A module that defines `LIBCALL`."""
+    module = IRModule()
+    body = Body(module)
+    pattern = body.call("narrow.f16.f64", Value("%x", "double"))
+    half = body.convert("bitcast", pattern, "half")
+    module.functions[LIBCALL] = "\n".join([f"define half @{LIBCALL}(double %x) nounwind {{", *body.lines, f"  ret half {half.text}", "}", ""])
+    return module.text(triple, layout)
 
 
 def widen_float(b: Body, raw: Value, dtype: DType) -> Value:

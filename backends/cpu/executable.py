@@ -12,6 +12,7 @@ import numpy as np
 
 from pipelink_ir.backends.artifacts import Artifacts
 from pipelink_ir.backends.cpu import emit, jit
+from pipelink_ir.backends.cpu.convert import LIBCALL, libcall_text
 from pipelink_ir.backends.cpu.cost import Sharing, sharing
 from pipelink_ir.backends.cpu.irtext import IRModule
 from pipelink_ir.backends.cpu.memory import ALIGN, Lease, address_of, new_array
@@ -71,6 +72,8 @@ def compile_operators(operators: list[Operator], over: Mapping[str, frozenset[tu
     objects = [jit.compile_object(code.text, target) for code in codes]
     if not codes:
         return {}
+    if any(LIBCALL.encode() in code for code in objects):
+        objects.append(jit.compile_object(libcall_text(triple, layout), target))
     library = jit.Library(objects, [s for code in codes for s in code.symbols], sorted({e for code in codes for e in code.externals}))
     out: dict[str, Unit] = {}
     for op, code, one in zip(operators, codes, shared, strict=True):

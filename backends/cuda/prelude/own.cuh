@@ -103,16 +103,16 @@ template <int N> PL_DEVICE float online_row(float* scores, float& top, float& to
   most = across_row<RowMax>(most);
   const float factor = scale * 1.4426950408889634f, base = most * factor;
   float keep, sum = 0.0f;
-  if (base > -1e38f && base < 1e38f) {
-    // The same rounded number is taken off everywhere: it cancels.
-    keep = weight_exp2(fma(top, factor, -base));
+  if (base > -1e7f && base < 1e7f) {
+    // The same rounded number is taken off everywhere, and the one before it from what came before: it cancels.
+    keep = weight_exp2(top * factor - base);
     PL_UNROLL
     for (int j = 0; j < N; j++) {
       PL_UNROLL
       for (int e = 0; e < 2; e++) sum += scores[4 * j + e] = weight_exp2(fma(scores[4 * j + e], factor, -base));
     }
   } else {
-    // Infinities, a NaN, or numbers so large that a product with them is none.
+    // Infinities, a NaN, or scores so large that the rounding of a product with them is more than weights have room for.
     const float off = most == -inf() ? 0.0f : most;
     keep = weight_exp2((top - off) * factor);
     PL_UNROLL

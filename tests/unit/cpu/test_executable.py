@@ -7,6 +7,7 @@ import sys
 import threading
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -59,6 +60,22 @@ def test_signed_zeros_infinities_and_nan_survive() -> None:
     assert np.signbit(one[:2]).tolist() == [True, False]
     assert np.isnan(times[2:]).all()
     assert np.isnan(same[2:]).all()
+
+
+@pytest.mark.parametrize(("kept", "read"), [("a < A", "a, b"), ("a < A", "b, a")])
+def test_a_sum_is_rounded_to_one_narrow_float_and_then_another(kept: str, read: str) -> None:
+    # LLVM takes the sign of the f16 from the sum in f64, and calls a library for that which is not there.
+    c = compile_program(f"""
+        op @f(%x: tensor<AxAxf16>) -> (%y: tensor<Axf16>) {{ compute {{ %y[{kept}] = f16(bf16(sum[b < A](%x[{read}]))) }} }}
+        pipeline @p(%x: tensor<AxAxf16>) -> (%y: tensor<Axf16>) {{ %y = @f(%x) }}
+        """, target="cpu")
+    x = np.random.default_rng(1).standard_normal((19, 19)).astype(np.float16)
+    x[0], x[1], x[2, 1], x[3] = 0, -0.0, nan, 30000
+    x = x if read == "a, b" else x.T.copy()
+    sums = x.astype(np.float64).sum(1 if read == "a, b" else 0)
+    want = sums.astype(np.float32).astype(ml_dtypes.bfloat16).astype(np.float16)
+    np.testing.assert_array_equal(run(c, x).view(np.uint16) & 0x7FFF, want.view(np.uint16) & 0x7FFF)
+    np.testing.assert_array_equal(np.signbit(run(c, x))[np.isfinite(want) & (want != 0)], np.signbit(want)[np.isfinite(want) & (want != 0)])
 
 
 def test_a_nan_wins_in_body_and_tail() -> None:

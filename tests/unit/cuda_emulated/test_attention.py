@@ -182,6 +182,20 @@ def test_biases_scales_and_soft_masks() -> None:
     close(run(text, q=q, k=k, v=v), by_hand(q, k, v, j <= i, scale=-0.2))
 
 
+@SMALL
+def test_rows_that_soft_masks_hide_as_a_whole() -> None:
+    """All keys alike far below zero are all keys: -1e9 swallows the scores, and the softmax of equal numbers is even. Where one is not so far below, it wins."""
+    sizes, (q, k, v) = some(G=4, S=40, L=70)
+    bias = RNG.normal(size=(40, 70)).astype(np.float32)
+    for row, value in enumerate((-1e9, -1e12, -3e38, -3e8, 2e9, -1e9)):
+        bias[row] = value
+    bias[5, 40:43] = 0.5
+    text = sized(program(score="scale * %s0[b, h, i, j] + %bias[i, j]", more=", %bias: tensor<SxLxf32>", args=", %bias"), **sizes)
+    got, want = run(text, q=q, k=k, v=v, bias=bias), by_hand(q, k, v, bias=bias)
+    want[:, :, :5] = v.astype(np.float64).mean(2, keepdims=True)
+    close(got, want)
+
+
 def test_bf16_and_values_of_many_columns() -> None:
     sizes, (q, k, v) = some("bf16", D=136, E=256, H=2, G=1, B=1)
     close(run(sized(program(head="h floordiv 2", dtype="bf16"), **sizes), q=q, k=k, v=v), by_hand(q, k, v), "bf16")
