@@ -229,8 +229,9 @@ class Emitter:
     def unrounded(self, x: Atom, dtype: DType) -> Atom:
         """What becomes the same when it is stored as a narrow float: a value that was rounded to it, before that."""
         value = self.values.get(x.name) if isinstance(x, form.Ref) else None
-        rounded = isinstance(value, form.Convert) and value.to is dtype and dtype in (F16, BF16) and value.arg.dtype is F32
-        return value.arg if rounded and isinstance(value.arg, form.Ref | form.Const) else x
+        if not isinstance(value, form.Convert) or value.to is not dtype or dtype not in (F16, BF16) or value.arg.dtype is not F32:
+            return x
+        return value.arg if isinstance(value.arg, form.Ref | form.Const) else x
 
     def _already(self, x: form.Expr, dtype: DType, depth: int = 6) -> bool:
         """Whether a value was rounded to a narrow float already: what selects among such values makes no other."""

@@ -193,7 +193,7 @@ class _Parts:
     def __init__(self, x: Reduce, axes: tuple[Range, ...], columns: bool) -> None:
         self.x = x
         ranges = list(ranges_of(x))
-        sizes = [SHORT + 1 if (n := count(r)) is None else n for r in ranges]
+        sizes = [SHORT + 1 if (places := count(r)) is None else places for r in ranges]
         index = x.kind in ("argmax", "argmin")
         self.cut = [k for k, n in enumerate(sizes) if n > SHORT][:MOST]
         if self.cut and not columns:
