@@ -181,40 +181,44 @@ class _Lowering:
             return p
         line = Line(p, self.operators)
         conditions: list[Expr] = []
-        lowered_ones = {name: plan for name, plan in plans.items() if plan.lowers and (kept is None or name in kept)}
-        chosen = Pushing(p, self.operators, lowered_ones, self.suits).run()
-        for item in p.nodes:
-            if isinstance(item, Node) and item.results[0].name in chosen:
-                put_chosen(line, item, chosen[item.results[0].name], str(self.arch))
+        carried_out = {name: plan for name, plan in plans.items() if plan.lowers and (kept is None or name in kept)}
+        chosen = Pushing(p, self.operators, carried_out, self.suits).run()
+        for n in p.nodes:
+            if isinstance(n, Alias):
+                line.keep(n)
                 continue
-            plan = plans.get(item.results[0].name) if isinstance(item, Node) else None
-            if isinstance(item, Node):
-                item = line.adapted(item, (*plan.names, *plan.codes) if plan is not None and item.results[0].name in lowered_ones else ())
-            if plan is None or isinstance(item, Alias):
-                line.keep(item)
-                self._given(item, line)
+            name = n.results[0].name
+            if name in chosen:
+                put_chosen(line, n, chosen[name], str(self.arch))
                 continue
-            at = len(line.out)
-            refused = plan.refused
-            lowers = item.results[0].name in lowered_ones
-            plan = lowered_ones.get(item.results[0].name, plan)
-            if lowers:
-                more, refused = self._lowered(item, plan, line)
-                conditions += more
-                if refused is not None:
-                    self.refusals.append((p.name, item.results[0].name, refused))
-            if refused is not None or not lowers:
-                line.keep(self._as_it_is(item, plan.policy, refused))
-            elif item.plan is not None:
-                line.out[at:] = spread(item, [n for n in line.out[at:] if isinstance(n, Node)])
+            plan = carried_out.get(name)
+            n = line.adapted(n, (*plan.names, *plan.codes) if plan is not None else ())
+            if plan is not None:
+                conditions += self._carry_out(n, plan, line)
+            elif name in plans:
+                line.keep(self._as_it_is(n, plans[name].policy, plans[name].refused))
+            else:
+                line.keep(n)
+                self._given(n, line)
         where = (*p.where, *(c for c in dict.fromkeys(conditions) if c not in p.where))
         return replace(p, nodes=line.nodes(), where=where)
 
-    def _given(self, item: Node | Alias, line: Line) -> None:
+    def _given(self, n: Node, line: Line) -> None:
         """Remember the codes that the program itself brings back to values."""
-        codes = given_codes(self.operators.known[item.op]) if isinstance(item, Node) and item.op.startswith("std.dequantize") else None
-        if codes is not None and isinstance(item, Node):
-            line.remember(item.results[0].name, ("codes", codes), item.device, line.first(arguments(item)[0].name))
+        codes = given_codes(self.operators.known[n.op]) if n.op.startswith("std.dequantize") else None
+        if codes is not None:
+            line.remember(n.results[0].name, ("codes", codes), n.device, line.first(arguments(n)[0].name))
+
+    def _carry_out(self, n: Node, plan: Plan, line: Line) -> tuple[Expr, ...]:
+        """Put out what a node becomes, or the node where that cannot be: conditions on sizes."""
+        at = len(line.out)
+        conditions, refused = self._lowered(n, plan, line)
+        if refused is not None:
+            self.refusals.append((line.of.name, n.results[0].name, refused))
+            line.keep(self._as_it_is(n, plan.policy, refused))
+        elif n.plan is not None:
+            line.out[at:] = spread(n, [x for x in line.out[at:] if isinstance(x, Node)])
+        return conditions
 
     def _as_it_is(self, n: Node, policy: Policy, refused: str | None) -> Node:
         """A node that is not lowered, with why. Its block and library are still those of the policy."""
