@@ -35,6 +35,13 @@ EXAMPLES: dict[str, Shapes] = {
 }
 """Sizes of the inputs of `examples/`."""
 
+PRECISION: dict[str, tuple[Shapes, tuple[str, ...]]] = {
+    "denoiser": ({"noisy": (32, 256, 256, 1)}, ("sm_80", "sm_87", "sm_90")),
+    "inspection": ({"part": (32, 256, 256, 1)}, ("sm_75", "sm_87", "sm_90")),
+    "transformer": ({"x": (16, 512, 1024), "mask": (16, 512)}, ("sm_75", "sm_87", "sm_90")),
+}
+"""Sizes of the inputs of `examples/precision`, and the devices that have policies; parameters have the shapes that are declared."""
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -64,6 +71,17 @@ def programs() -> Iterator[tuple[str, Any, Shapes]]:
     blur = ROOT / "benchmarks" / "models" / "blurs.plir"
     yield "blurs 1080p", blur, {"x": (1, 1080, 1920, 1), "k": (5, 5)}
     yield "mobilenet_v2 224x224", mobilenet_v2.program(), {"img": (1, 224, 224, 3), **mobilenet_v2.shapes()}
+
+
+def lowered() -> Iterator[tuple[str, Any, Shapes, str]]:
+    """The examples with policies, as they are and as each policy leaves them, which runs on a GPU."""
+    from pipelink_ir.runtime.compile import read
+    for name, (given, archs) in PRECISION.items():
+        path = ROOT / "examples" / "precision" / f"{name}.plir"
+        shapes = {o.name: given.get(o.name) or tuple(d.value for d in o.type.dims) for o in read(path).pipelines[-1].inputs}
+        yield f"example {name}", path, shapes, "cuda-emulated"
+        for arch in archs:
+            yield f"example {name} {arch}", path, shapes, f"cuda-emulated:{arch}"
 
 
 def _small() -> str:
@@ -142,7 +160,7 @@ def measured() -> int | None:
 
 def main() -> int:
     words = [w.lower() for w in sys.argv[1:]]
-    lines = [line(*p) for p in programs() if not words or any(w in p[0].lower() for w in words)]
+    lines = [line(*p) for p in (*programs(), *lowered()) if not words or any(w in p[0].lower() for w in words)]
     print(f"{'memory in KiB':<28} {'kernels':>7} {'peak':>10} {'bound':>10} {'ratio':>6} {'with results':>13} {'eager':>10} {'PyTorch, measured':>18}")
     for e in lines:
         told = f"{e.measured / 1024:>18.1f}" if e.measured is not None else f"{'':>18}"

@@ -270,6 +270,7 @@ def test_every_program_has_a_line() -> None:
     assert line.peak >= line.bound >= 0
     assert line.results == 2 * 4 * 4096 * 1024
     assert line.eager >= line.results
+    assert {p.stem for p in (ROOT / "examples" / "precision").glob("*.plir")} == set(memory.PRECISION)
 
 
 # -------------------------------------------------------------------------------------------------------------------------- commands
