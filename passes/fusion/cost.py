@@ -97,7 +97,10 @@ def compare(apart: tuple[Sums, ...], one: Sums, device: DeviceModel, slow: bool 
 
 
 def microseconds(seconds: float) -> str:
-    return f"{seconds * 1e6:.3g} us" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
+    for unit, name in ((1.0, "s"), (1e-3, "ms")):
+        if seconds >= unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds * 1e6:.3g} us"
 
 
 # -------------------------------------------------------------------------------------------------------------------------- sizes

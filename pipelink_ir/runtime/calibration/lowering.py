@@ -12,6 +12,7 @@ from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.targets import Arch, known_archs, parse_arch
 from pipelink_ir.passes.aliasing.order import arguments
 from pipelink_ir.passes.manager import run_passes, step
+from pipelink_ir.passes.precision.edges import stem
 from pipelink_ir.passes.precision.policy import Policy, policy_of
 from pipelink_ir.passes.scheduling.tuned import edge_types
 from pipelink_ir.runtime.calibration.dequantised import with_values
@@ -83,8 +84,8 @@ class Asked:
     """A node whose operator has a clause for an architecture, and its results of float dtypes."""
 
     operator: str
+    """As it was written."""
     label: str | None
-    reads: tuple[str, ...]
     results: tuple[str, ...]
     policy: Policy
     span: Span
@@ -99,7 +100,7 @@ def asked(flat: Flat, arch: Arch) -> list[Asked]:
         policy = policy_of(operators[n.op], arch) if isinstance(n, Node) and n.op in operators else None
         if policy is not None and isinstance(n, Node):
             made = tuple(e.name for e in n.results if e.name in floats)
-            out.append(Asked(n.op, n.label, tuple(e.name for e in arguments(n)), made, policy, policy.spans.get("budget", policy.span)))
+            out.append(Asked(stem(n.op), n.label, made, policy, policy.spans.get("budget", policy.span)))
     return out
 
 
