@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from pipelink_ir.ir.affine import normal
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.nodes import Alias, Device, Edge, IntLit, Module, Name, Node, Operand, Operator, Pipeline, Scoped, Section, Setting, TensorType
+from pipelink_ir.ir.nodes import Alias, Device, Edge, Expr, IntLit, Module, Name, Node, Operand, Operator, Pipeline, Scoped, Section, Setting, TensorType
 from pipelink_ir.ir.walk import substitute
 from pipelink_ir.passes.aliasing.order import arguments, origins
 from pipelink_ir.passes.precision.codes import own_symbols
@@ -20,6 +21,8 @@ from pipelink_ir.passes.precision.floats import admitted, caster, taken_over, va
 from pipelink_ir.passes.precision.products import contracted
 from pipelink_ir.passes.shapes import bind_symbols
 from pipelink_ir.passes.simplify.nodes import holds
+
+NO_SIZES: Mapping[str, Expr] = MappingProxyType({})
 
 Form = tuple[object, ...]
 """`("cast", "f16")`, `("codes", Codes, …)`."""
@@ -110,10 +113,10 @@ class Line:
             self.types.update(zip((e.name for e in item.results), item.types, strict=True))
         self.out.append(item)
 
-    def insert(self, op: Operator, args: Sequence[str], names: Sequence[str], near: Node, reason: str) -> tuple[str, ...]:
-        """A new node before or after `near`, whose device and place it takes over; its results get names like `names`."""
+    def insert(self, op: Operator, args: Sequence[str], names: Sequence[str], near: Node, reason: str, sizes: Mapping[str, Expr] = NO_SIZES) -> tuple[str, ...]:
+        """A new node before or after `near`, whose device and place it takes over; its results get names like `names`. `sizes` are its attributes."""
         results = tuple(map(self.fresh, names))
-        self._insert(op, args, results, near, reason)
+        self._insert(op, args, results, near, reason, sizes)
         return results
 
     def fresh(self, name: str) -> str:
@@ -122,17 +125,18 @@ class Line:
         self.taken.add(name)
         return name
 
-    def _insert(self, op: Operator, args: Sequence[str], results: Sequence[str], near: Node, reason: str) -> None:
-        types = self.result_types(op, [self.types[self.first(a)] for a in args])
-        node = Node(tuple(Edge(r, span=near.span) for r in results), op.name, tuple(Edge(a, span=near.span) for a in args), device=near.device, reason=reason,
+    def _insert(self, op: Operator, args: Sequence[str], results: Sequence[str], near: Node, reason: str, sizes: Mapping[str, Expr] = NO_SIZES) -> None:
+        types = self.result_types(op, [self.types[self.first(a)] for a in args], sizes)
+        attrs = tuple(Setting(k, v) for k, v in sizes.items())
+        node = Node(tuple(Edge(r, span=near.span) for r in results), op.name, tuple(Edge(a, span=near.span) for a in args), attrs, near.device, reason=reason,
                     loc=near.loc or near.span, types=types, span=near.span, op_span=near.op_span)
         self.put.add(len(self.out))
         self.keep(node)
 
     @staticmethod
-    def result_types(op: Operator, given: Sequence[TensorType]) -> tuple[TensorType, ...]:
+    def result_types(op: Operator, given: Sequence[TensorType], sizes: Mapping[str, Expr] = NO_SIZES) -> tuple[TensorType, ...]:
         """The types of an operator's results for arguments of these types; a layout goes on to results of the same shape."""
-        bound = bind_symbols(op, given)
+        bound = {**bind_symbols(op, given), **sizes}
         layouts = {t.dims: t.layout for t in reversed(given) if t.layout is not None}
         out = []
         for r in op.results:

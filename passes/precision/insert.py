@@ -102,7 +102,8 @@ def put_in(line: Line, n: Node, plan: Plan, arch: str) -> tuple[tuple[Expr, ...]
             given[name] = line.cast(edge, plan.dtype, n, f"cast: {whom}") if plan.dtype is not None and name in plan.names else edge
     for o in new.operands:
         if o.name not in given:
-            given[o.name] = _sum(line, op, plan, o.name.removesuffix(".sum"), given, n)
+            name = o.name.removesuffix(".sum")
+            given[o.name] = _sum(line, op, plan, name, given[name], line.types[line.first(edges[name])], n)
     args = tuple(given[o.name] for o in new.operands)
     results_in(line, n, new, args, plan, f"lowered: {whom}{plan.said}")
     bound = bind_symbols(new, [line.types[line.first(a)] for a in args])
@@ -138,16 +139,16 @@ def _why(plan: Plan, operand: str, whom: str) -> str:
     return f"{source.get(plan.ranges.get(operand, ''), '')}: {whom}"
 
 
-def _sum(line: Line, op: Operator, plan: Plan, operand: str, given: dict[str, str], near: Node) -> str:
-    """The edge with the sums of the codes of a weight."""
+def _sum(line: Line, op: Operator, plan: Plan, operand: str, of: str, real: TensorType, near: Node) -> str:
+    """The edge with the sums of the codes `of` a weight of the type `real`, whose size does not follow from that of codes that lie two to a byte."""
     codes, form = plan.codes[operand], ("sum", op.name, operand, plan.codes[operand])
-    of = given[operand]
     found = line.form(of, form, near.device)
     if found is None:
         made = line.operators.get(form, f"sum_{codes.dtype}.1", lambda name: summer(op, operand, codes, name) or "")
         assert isinstance(made, Operator)
+        sizes = {a.name: real.dims[codes.pair or 0] for a in made.attributes}
         found = line.insert(made, [of], [f"{of.removesuffix('.q')}.sum"], near, f"quantize: sums of '%{of}', which the zero point of the other factor is "
-                            "multiplied by")[0]
+                            "multiplied by", sizes)[0]
         line.remember(of, form, near.device, found)
     return found
 

@@ -76,6 +76,8 @@ def _read_npy(file: io.BytesIO) -> Array:
         array = np.lib.format.read_array(file, allow_pickle=False)
     except (TypeError, SyntaxError, tokenize.TokenError) as error:  # what NumPy lets through of a header that is no header
         raise ValueError(f"its header is not NumPy's: {error}") from None
+    except MemoryError as error:
+        raise ValueError(f"the array that its header tells of is larger than the memory: {error}") from None
     # The byte order and the axis order of the file are its own affair: what is handed on is what a program sees.
     return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
 

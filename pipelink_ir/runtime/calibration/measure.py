@@ -178,12 +178,12 @@ class Job:
         """Names of edges with their values, sample after sample; a name that is None ends a sample."""
         before: Mapping[str, Any] = {}
         for sample in self._told(samples, tap.flat, what):
+            yield from tap.values(sample)
+            # They are read after the run, which has checked them. Weights are the same object in every sample: once is enough.
             for name in inputs:
-                # Weights are the same object in every sample: once is enough.
                 if name in sample.arrays and sample.arrays[name] is not before.get(name):
                     yield name, _host(sample.arrays[name])
             before = sample.arrays
-            yield from tap.values(sample)
             yield None, None
 
     def _told(self, samples: Samples, flat: Flat, what: str) -> Iterator[Sample]:

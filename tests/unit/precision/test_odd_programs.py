@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import pipelink_ir as pl
-from pipelink_ir.ir.diagnostics import ProgramError
+from pipelink_ir.grammar import parse, print_module
+from pipelink_ir.ir.diagnostics import ProgramError, Report
+from pipelink_ir.passes.manager import parse_passes, run_passes
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(31)
@@ -99,3 +101,18 @@ def test_what_is_infinite_at_zero_reads_no_codes(value: str) -> None:
     found = ran(text, a=a, x=x, w=drawn(4, 2), b=drawn(2))
     expected = exact["+" if "log" in value else "r" if "rsqrt" in value else "/"]
     assert np.abs(found - expected).max() <= 0.02 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("terms", [33, 64])
+@pytest.mark.parametrize("granularity", ["block(32)", "channel"])
+def test_what_is_printed_of_half_bytes_whose_number_the_call_decides_is_read_again(granularity: str, terms: int) -> None:
+    """Their bytes do not tell whether the last one holds one or two: who sums them up for a zero point is told by a size of its own."""
+    text = LINEAR.format(f"dtype = i8, scheme = affine, weights = i4, granularity = {granularity}, ranges = dynamic, force = true") + \
+        "pipeline @p(%x: tensor<BxKxf32>, param %w: tensor<KxMxf32>, param %b: tensor<Mxf32>) -> (%y: tensor<BxMxf32>) { %y = @linear(%x, %w, %b) }\n"
+    passes = "frontend,place-devices,push-policies{arch=cpu},flatten,lower-precision{arch=cpu}"
+    printed = print_module(run_passes(parse(text, "<text>"), parse_passes(passes), Report()))
+    x, w, b = drawn(5, terms) + 4, drawn(terms, 6), drawn(6)
+    step = (x.max() - min(x.min(), 0)) / 255
+    bound = np.abs(x).sum(1)[:, None] * np.abs(w).max(0) / 14 + np.abs(w).sum(0) * step / 2
+    for program in (text, printed):
+        assert (np.abs(ran(program, x=x, w=w, b=b) - (x.astype(np.float64) @ w + b)) <= 1.01 * bound).all()

@@ -153,3 +153,11 @@ def test_several_at_once_leave_one_whole_file(tmp_path: Path) -> None:
     kept = read_calibration(str(tmp_path / "net.calibration.yaml")).edges["x"]
     assert any((kept.min, kept.max) == pytest.approx(one, rel=1e-7) for one in made)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["net.calibration.yaml", "net.plir"]
+
+
+@pytest.mark.parametrize("x", [np.array(["a", "b"]), np.zeros((4, 8), np.complex64), np.zeros((4, 8), [("a", np.float32)])])
+def test_arrays_of_elements_that_there_are_not(tmp_path: Path, x: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "p.plir").write_text(LINEAR + ONE.format("p"))
+    np.savez(tmp_path / "x.npz", **{**arrays(1), "x": x})
+    assert main(["calibrate", str(tmp_path / "p.plir"), "--data", str(tmp_path / "x.npz"), "--on", "cpu"]) == 1
+    assert "'%x' is tensor<Bx8xf32>, but the array is" in capsys.readouterr().err
