@@ -20,8 +20,9 @@ from pipelink_ir.backends.cuda.bounds import LIMIT, Bounds
 from pipelink_ir.backends.cuda.emit_expr import Expressions, Place, memory_type
 from pipelink_ir.backends.cuda.emit_fragments import ATTEND, FRAGMENTS, STREAM, WINDOW, has_fragments, has_windows, streamed_in
 from pipelink_ir.backends.cuda.emit_own import OWN, has_own
-from pipelink_ir.backends.cuda.emit_stmt import Space, Writer, broken, kind_name
+from pipelink_ir.backends.cuda.emit_stmt import Space, Writer, kind_name
 from pipelink_ir.backends.cuda.kinds import Kinds, filled, kinds_of
+from pipelink_ir.backends.cuda.long_lines import broken
 from pipelink_ir.backends.cuda.names import Names, kernel_names
 from pipelink_ir.backends.cuda.prelude import NAME, shown
 from pipelink_ir.backends.cuda.target_facts import CUDA, TargetFacts

@@ -8,6 +8,7 @@ from pipelink_ir.backends.cuda.emit_expr import Expressions, Place, memory_type
 from pipelink_ir.backends.cuda.emit_fragments import Streamed, feeding, fragment_line, has_fragments, stream_lines, streamed_in, tile_text
 from pipelink_ir.backends.cuda.emit_own import has_own
 from pipelink_ir.backends.cuda.kinds import C_TYPES, addressing, kind_of_dtype, over_symbols
+from pipelink_ir.backends.cuda.long_lines import broken
 from pipelink_ir.backends.cuda.names import Names
 from pipelink_ir.backends.cuda.target_facts import TargetFacts
 from pipelink_ir.backends.loops.contents import blocks, exprs, makes
@@ -28,6 +29,7 @@ from pipelink_ir.backends.loops.form import (
     If,
     Kernel,
     Let,
+    Load,
     Move,
     Op,
     Ref,
@@ -38,7 +40,7 @@ from pipelink_ir.backends.loops.form import (
     Trade,
     Var,
 )
-from pipelink_ir.backends.loops.tidy import refs
+from pipelink_ir.backends.loops.tidy import parts
 from pipelink_ir.ir.diagnostics import internal_error
 from pipelink_ir.ir.dtypes import I64, DType
 
@@ -46,9 +48,6 @@ KEPT = 32
 """Values of a thread that are surely registers."""
 LOCAL_BYTES = 16 << 10
 """Bytes of scratch of constant size that each thread keeps for itself; larger ones come from the kernel's scratch."""
-
-WIDTH = 120
-"""Columns at which a long line is broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class Writer:
         self.uses_fragments = has_fragments(self.kernel.body)
         self.addressing = addressing(self.kernel, self.e.kinds)
         self.moved = frozenset(_moved(self.kernel.body))
-        self.looks = bool(self.aliased) and not self.aliased.isdisjoint(_looked_at(self.kernel.body))
+        self.looks = not self.aliased.isdisjoint(_looked_at(self.kernel.body)) if self.aliased else False
 
     def line(self, text: str) -> None:
         self.lines += broken("  " * self.level + text)
@@ -436,13 +435,21 @@ class Writer:
 
 
 def _looked_at(body: Block) -> Iterator[str]:
-    """Memory that statements read which all threads of a block run alike."""
+    """Memory that statements read which all threads of a block run alike; of a block with teams, which meet at no barrier, none."""
+    if streamed_in(body) is not None:
+        return
     for s in body:
-        for x in exprs(s):
-            yield from (n[1:] for n in refs(x) if n.startswith("%"))
+        yield from (x.buffer for x in _within(exprs(s)) if isinstance(x, Load))
         if not isinstance(s, For) or s.kind not in ("thread", "each"):
             for b in blocks(s):
                 yield from _looked_at(b)
+
+
+def _within(some: Iterable[Expr]) -> Iterator[Expr]:
+    """Expressions with all that they are made of."""
+    for x in some:
+        yield x
+        yield from _within(parts(x))
 
 
 def _stored(body: Iterable[Stmt]) -> Iterator[str]:
@@ -461,34 +468,6 @@ def _moved(body: Block) -> Iterator[str]:
             yield from (s.target, s.source)
         for b in blocks(s):
             yield from _moved(b)
-
-
-def broken(line: str) -> list[str]:
-    """A line, or several of at most `WIDTH` columns, the later ones further in: broken at the outermost spaces. A comment is left as it is."""
-    if len(line) <= WIDTH or "//" in line:
-        return [line]
-    pad = " " * (len(line) - len(line.lstrip()) + 4)
-    out, rest = [], line
-    while len(rest) > WIDTH:
-        at = _break(rest, len(pad))
-        if at is None:
-            break
-        out.append(rest[:at])
-        rest = pad + rest[at + 1:]
-    return [*out, rest]
-
-
-def _break(line: str, indent: int) -> int | None:
-    """The space at which a long line is best broken: as far out of parentheses and as far to the right as can be, before an operator or behind a comma."""
-    best: tuple[int, int, int] | None = None
-    depth = 0
-    for at, c in enumerate(line[:WIDTH]):
-        depth += (c in "([") - (c in ")]")
-        binary = line[at + 1:at + 2] in ("+", "-", "*", "/", "?", ":", "&", "|", "<", ">", "=")
-        if c == " " and at > indent + 20 and (line[at - 1] in ",;" or (binary and line[at + 2:at + 3] in (" ", "&", "|", "="))):
-            here = (depth, int(line[at - 1] != ";"), -at)
-            best = min(best or here, here)
-    return -best[2] if best else None
 
 
 def kind_name(dtype: DType) -> str:

@@ -35,6 +35,9 @@ template <typename Rule, typename Bits> struct Pair<Narrow<Rule, Bits>> {
   }
 };
 PL_DEVICE void trade_words(u32* words) {
+#ifdef PIPELINK_EMULATED
+  __syncwarp();  // what words are made of has been read: who gets them may store in its place
+#endif
   const int lane = thread() % 32;
   const bool odd = lane % 2 != 0, high = lane / 2 % 2 != 0;
   PL_UNROLL

@@ -131,6 +131,14 @@ class _Flowing(Flash):
         if isinstance(by, form.Ref):
             self.e.inverses = {by.name: self.e.op("/", ONE, by)}
 
+    def _is_stored(self, t: Atom, group: Atom, k: int, inside: Atom) -> Atom:
+        """Whether element `k` of a thread is none that is made again."""
+        e = self.e
+        if self.column.n == i64(self.cut.columns):
+            return inside
+        column = e.op("+", e.op("+", e.op("*", group, i64(32)), e.op("*", e.op("rest", t, i64(4)), i64(2))), i64(k // 2 * 8 + k % 2))
+        return e.op("and", inside, e.op("<", column, self.column.n))
+
     def _eight(self, t: Atom, group: Atom, at: dict[Leaf, Atom], known: Callable[[int, Atom], dict[Leaf, Atom]], inside: Atom) -> None:
         """32 columns of a row, eight of each of four neighbouring threads: made where the sums are, stored where they lie together."""
         lo, e, (tensor, piece) = self.lo, self.e, self.jobs[0]
@@ -138,7 +146,8 @@ class _Flowing(Flash):
         e.raw(form.Alloc(made, F32, i64(8)))
         for k in range(8):
             here = known(k % 2, e.op("+", e.op("*", group, i64(4)), i64(k // 2)))
-            value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, self._indices(here), strict=True)}))
+            with lo.stored_where(lambda k=k: self._is_stored(t, group, k, inside)):  # type: ignore[misc]
+                value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, self._indices(here), strict=True)}))
             e.raw(form.Store(made, i64(k), value if value.dtype is F32 else e.convert(value, F32), F32))
         e.raw(form.Alloc(mine, tensor.dtype, i64(8)))
         e.raw(form.Trade(mine, made))

@@ -11,7 +11,7 @@ import pytest
 import pipelink_ir as pl
 from tests.emulated import NEEDS_COMPILER
 
-Arrays = dict[str, np.ndarray[Any, Any]]
+Arrays = dict[str, Any]
 ALONE = "fuse{nodes=1}"
 
 
@@ -44,7 +44,7 @@ def numbers(dtype: str, **shapes: tuple[int, ...]) -> Arrays:
 
 
 @NEEDS_COMPILER
-@pytest.mark.parametrize("body, expected", [
+@pytest.mark.parametrize(("body", "expected"), [
     ("%y[m] = %x[m] + sum[k < K](%z[m, k])", lambda a: a["x"] + a["z"].sum(1)),
     ("%y[m] = select(%x[m] > 0, max[k < K](%z[m, k]), 0.25) * %x[m]", lambda a: np.where(a["x"] > 0, a["z"].max(1), 0.25) * a["x"]),
 ], ids=["sum", "choice"])
@@ -75,7 +75,7 @@ SHAPES = ((1, 1, 1), (2, 5, 7), (1, 33, 17))
 
 @NEEDS_COMPILER
 @pytest.mark.parametrize("target", ["cuda-emulated:sm_75", "cuda-emulated:sm_90a"])
-@pytest.mark.parametrize("channels, columns", [(16, 16), (64, 24)])
+@pytest.mark.parametrize(("channels", "columns"), [(16, 16), (64, 24)])
 def test_strips(channels: int, columns: int, target: str) -> None:
     body = f"%y[n, h, w, o] = i8(i32(%x[n, h, w, o]) + sum[c < {channels}](i32(%z[n, h, w, c]) * i32(%k[c, o])) floordiv 8)"
     cases = [numbers("i1", x=(*s, columns), z=(*s, channels), k=(channels, columns)) for s in SHAPES]
@@ -90,6 +90,26 @@ def test_convolutions_by_tiles(target: str) -> None:
     cases = [numbers("i1", x=(*s, 32), z=(*s, 32), k=(3, 3, 32, 32)) for s in SHAPES]
     checked(text("NxHxWx32", "i8", body, {"z": "NxHxWx32xi8", "k": "3x3x32x32xi8"}, ZEROS), target,
             lambda a: a["x"] + sum(p @ a["k"][i, j] for i, row in enumerate(windows(a["z"])) for j, p in enumerate(row)) // 16, cases)
+
+
+ATTENTION = """%s[h, i, j] = sum[d < D](f32(%q[h, i, d]) * f32(%k[h, j, d]))
+  %t[h, i] = max[j < S](%s[h, i, j])
+  %e[h, i] = sum[j < S](exp(%s[h, i, j] - %t[h, i]))
+  %y[h, i, d] = f16(f32(%x[h, i, d]) + sum[j < S](exp(%s[h, i, j] - %t[h, i]) / %e[h, i] * f32(%v[h, j, d])))"""
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("columns", [64, 40])
+@pytest.mark.parametrize("target", ["cuda-emulated:sm_80", "cuda-emulated:sm_90a"])
+def test_attention(target: str, columns: int) -> None:
+    def expected(a: Arrays) -> Any:
+        scores = np.exp(np.einsum("hid,hjd->hij", a["q"], a["k"]))
+        return a["x"] + np.einsum("hij,hjd->hid", scores / scores.sum(2, keepdims=True), a["v"])
+
+    shape = 2, 33, columns
+    small = {n: a / np.float16(8) for n, a in numbers("f2", x=shape, q=shape, k=shape, v=shape).items()}
+    tensor = f"HxSx{columns}"
+    checked(text(tensor, "f16", ATTENTION.replace("< D", f"< {columns}"), dict.fromkeys("qkv", f"{tensor}xf16")), target, expected, [small], 2e-3)
 
 
 @NEEDS_COMPILER
