@@ -11,6 +11,7 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +76,12 @@ def programs() -> Iterator[tuple[str, Any, Shapes]]:
 
 def lowered() -> Iterator[tuple[str, Any, Shapes, str]]:
     """The examples with policies, as they are and as each policy leaves them, which runs on a GPU."""
+    from pipelink_ir.ir.nodes import IntLit
     from pipelink_ir.runtime.compile import read
     for name, (given, archs) in PRECISION.items():
         path = ROOT / "examples" / "precision" / f"{name}.plir"
-        shapes = {o.name: given.get(o.name) or tuple(d.value for d in o.type.dims) for o in read(path).pipelines[-1].inputs}
+        declared = {o.name: tuple(d.value for d in o.type.dims if isinstance(d, IntLit)) for o in read(path).pipelines[-1].inputs}
+        shapes = declared | dict(given)
         yield f"example {name}", path, shapes, "cuda-emulated"
         for arch in archs:
             yield f"example {name} {arch}", path, shapes, f"cuda-emulated:{arch}"
@@ -160,7 +163,8 @@ def measured() -> int | None:
 
 def main() -> int:
     words = [w.lower() for w in sys.argv[1:]]
-    lines = [line(*p) for p in (*programs(), *lowered()) if not words or any(w in p[0].lower() for w in words)]
+    wanted = chain(((*p, "cpu") for p in programs()), lowered())
+    lines = [line(*p) for p in wanted if not words or any(w in p[0].lower() for w in words)]
     print(f"{'memory in KiB':<28} {'kernels':>7} {'peak':>10} {'bound':>10} {'ratio':>6} {'with results':>13} {'eager':>10} {'PyTorch, measured':>18}")
     for e in lines:
         told = f"{e.measured / 1024:>18.1f}" if e.measured is not None else f"{'':>18}"
