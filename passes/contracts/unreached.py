@@ -1,7 +1,7 @@
 """Policies as a program meets them: clauses that none of its targets comes to, and calls whose sizes the codes of a clause cannot have."""
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pipelink_ir.ir import contracts
@@ -86,6 +86,8 @@ class _Calls:
         self.asked: dict[Span, tuple[Setting, list[Node]]] = {}
         """For each `weights` of a clause the calls that have none."""
         self.met: set[Span] = set()
+        self.around: list[Setting] = []
+        """The `weights` of graphs around a call."""
         self.seen: set[tuple[object, ...]] = set()
 
     def nodes(self, nodes: Sequence[Node | Alias], types: dict[str, TensorType], constant: set[str], known: Mapping[str, Expr]) -> None:
@@ -109,26 +111,34 @@ class _Calls:
             key = (op.name, *types, *constant)
             if key not in self.seen:
                 self.seen.add(key)
-                names = [o.name for o in op.operands]
+                names, outer = [o.name for o in op.operands], self.around
+                self.around = [*outer, *(s for of in self._clauses(op) for s in of if s.key == "weights")]
                 self.nodes(op.graph.nodes, dict(zip(names, types, strict=True)), {o for o, c in zip(names, constant, strict=True) if c}, known)
+                self.around = outer
             return
-        for d in op.downgrades if op.compute is not None else ():
-            arch = parse_arch(d.target)
-            if not d.settings or arch is None or (self.archs and not any(_serves(arch, a) for a in self.archs)):
-                continue
-            clause = Clause({s.key: s for s in d.settings if s.key in KEYS}, ())
+        weights = [*self.around]
+        for settings in self._clauses(op) if op.compute is not None else ():
+            clause = Clause({s.key: s for s in settings if s.key in KEYS}, ())
             check_sums(op, clause, known, n.op_span, self.report)
-            s = clause.of.get("weights")
-            if s is not None and not any(constant):
-                self.asked.setdefault(s.span, (s, []))[1].append(n)
-            elif s is not None:
+            weights += [clause.of["weights"]] if "weights" in clause.of else []
+        for s in weights:
+            if any(constant):
                 self.met.add(s.span)
+            else:
+                self.asked.setdefault(s.span, (s, []))[1].append(n)
+
+    def _clauses(self, op: Operator) -> Iterator[Sequence[Setting]]:
+        """The settings of each clause that is for one of the targets."""
+        for d in op.downgrades:
+            arch = parse_arch(d.target)
+            if d.settings and arch is not None and (not self.archs or any(_serves(arch, a) for a in self.archs)):
+                yield d.settings
 
     def tell(self) -> None:
         """Report weights that there are none of."""
         for span, (s, nodes) in self.asked.items():
             if span not in self.met:
-                self.report.warning("downgrade", span, f"'{contracts.describe(s.value)}' is for weights, and no call of the operator has any",
+                self.report.warning("downgrade", span, f"'{contracts.describe(s.value)}' is for weights, and no call that it speaks of has any",
                                     [Note("this one has no operand that comes from parameters alone", n.op_span) for n in nodes[:3]],
                                     "mark the weights of the pipeline, 'param %w: …', or leave 'weights' out")
 

@@ -5,7 +5,7 @@ Whether a change pays is the compiler's business, and it says so in the ledger; 
 """
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.diagnostics import About, Note, Report
@@ -30,7 +30,7 @@ def not_admitted(op: Operator, arch: Arch) -> Setting | None:
 
 def check_demands(module: Module, operators: Mapping[str, Operator], plans: Plans, arch: Arch, report: Report) -> None:
     """Report what policies ask for and nothing can be made of. `plans`: of each pipeline, by the first results of nodes, when it is decided what is kept."""
-    # One call may have weights where another one of the same operator has none.
+    # One call may have weights where another one of the same operator has none. What is told of a graph is told once.
     carried = {plan.policy.span for of in plans.values() for plan in of.values() if plan.lowers or not plan.never}
     for p in module.pipelines:
         told: set[str] = set()
@@ -40,7 +40,7 @@ def check_demands(module: Module, operators: Mapping[str, Operator], plans: Plan
                 _check(n, operators[n.op], plans[p.name].get(n.results[0].name), arch, carried, report)
 
 
-def _check(n: Node, op: Operator, plan: Plan | None, arch: Arch, carried: Container[Span], report: Report) -> None:
+def _check(n: Node, op: Operator, plan: Plan | None, arch: Arch, carried: set[Span], report: Report) -> None:
     asked = plan is not None and (plan.policy.dtype is not None or plan.policy.weights is not None)
     admits = not_admitted(op, arch)
     if plan is None or not asked:
@@ -57,9 +57,14 @@ def _check(n: Node, op: Operator, plan: Plan | None, arch: Arch, carried: Contai
         return
     if admits is not None:
         _only_way(n, op, at, admits, why, arch, report)
-    elif plan.never and policy.span not in carried and _meant(op, policy):
-        report.warning("downgrade", at, f"nothing comes of this policy on {arch}: {why}", [Note("the node", n.loc or n.op_span)],
-                       "leave it out" + (f", or lower '@{stem(op.name)}' to {' or '.join(halves(op))}" if halves(op) else ""))
+    elif plan.never and policy.span not in carried:
+        other = f", or lower '@{stem(op.name)}' to {' or '.join(halves(op))}" if halves(op) else ""
+        if _meant(op, policy):
+            report.warning("downgrade", at, f"nothing comes of this policy on {arch}: {why}", [Note("the node", n.loc or n.op_span)], "leave it out" + other)
+        elif not at.source.path.endswith((".yaml", ".yml")):
+            carried.add(policy.span)
+            report.warning("downgrade", at, f"nothing comes of this policy on {arch} for any node inside: {why}", [Note("one of them", n.loc or n.op_span)],
+                           "leave it out" + other)
 
 
 def _only_way(n: Node, op: Operator, at: Span, admits: Setting, why: str, arch: Arch, report: Report) -> None:
