@@ -224,8 +224,7 @@ class _Lowering:
         """A node that is not lowered, with why. Its block and library are still those of the policy."""
         op = self.operators.known[n.op]
         if policy.block is not None or policy.library is not None:
-            new = self.operators.get(("as it is", n.op), form_name(n.op, str(self.arch)), lambda name: replace(with_clause(op, policy), name=name))
-            assert isinstance(new, Operator)
+            new = self.operators.make(("as it is", n.op), form_name(n.op, str(self.arch)), lambda name: replace(with_clause(op, policy), name=name))
             n = replace(n, op=new.name)
         return replace(n, reason=reasons(n.reason, refused)) if refused else n
 
@@ -235,9 +234,8 @@ class _Lowering:
             return put_in(line, n, plan, str(self.arch))
         op, dtype = self.operators.known[n.op], plan.dtype
         assert dtype is not None
-        new = self.operators.get(("float", n.op, dtype, plan.names), form_name(n.op, dtype),
-                                 lambda name: with_clause(lowered(op, dtype, name, plan.names), plan.policy))
-        assert isinstance(new, Operator)
+        new = self.operators.make(("float", n.op, dtype, plan.names), form_name(n.op, dtype),
+                                  lambda name: with_clause(lowered(op, dtype, name, plan.names), plan.policy))
         why = f"'@{stem(n.op)}' runs in {dtype} on {self.arch}, as its policy asks"
         args = [line.cast(e.name, dtype, n, f"cast: {why}") if o.name in plan.names else e.name for o, e in zip(op.operands, arguments(n), strict=True)]
         results_in(line, n, new, args, plan, f"lowered: {why}{plan.said}")

@@ -140,8 +140,6 @@ class Contractions(Reader):
 
     def _mixed(self, e: Reduce, coded: Sequence[Coded], floats: Sequence[Factor], inner: tuple[str, ...]) -> Expr:
         """A sum of products of codes with floats, added up in floats."""
-        ranges = tuple(rebuild(r, lambda x: self.value(x, inner)) for r in e.ranges)
-        where = None if e.where is None else self.value(e.where, inner)
         codes: list[Factor] = []
         for c in coded:
             dtype = self.types[c.read.tensor].dtype
@@ -149,8 +147,13 @@ class Contractions(Reader):
             codes.append(Factor(Cast(dtype, c.less_zero(), span=c.read.span) if exact else c.less_zero()))
         body = product([*floats[:1], *codes, *floats[1:]])
         assert body is not None
-        total: Expr = replace(e, ranges=ranges, where=where, body=body)
+        total = self._over(e, body, inner)
         return Apply("*", (total, self._scales(coded, None)), span=e.span) if coded else total
+
+    def _over(self, e: Reduce, body: Expr, inner: tuple[str, ...]) -> Reduce:
+        """A reduction with another body; what its ranges and its filter read are values."""
+        ranges = tuple(rebuild(r, lambda x: self.value(x, inner)) for r in e.ranges)
+        return replace(e, ranges=ranges, where=None if e.where is None else self.value(e.where, inner), body=body)
 
     def _codes(self, e: Reduce, coded: Sequence[Coded], around: tuple[str, ...], inner: tuple[str, ...]) -> Expr | None:
         """A sum of products of codes alone, in a local of its own: of integers in i32, less what the zero points put into it; of f8 in f32."""
@@ -177,11 +180,9 @@ class Contractions(Reader):
 
     def _mean(self, e: Reduce, coded: Sequence[Coded], inner: tuple[str, ...]) -> Expr:
         """A mean of which it is not known here how many terms it has."""
-        ranges = tuple(rebuild(r, lambda x: self.value(x, inner)) for r in e.ranges)
-        where = None if e.where is None else self.value(e.where, inner)
         body = multiplied([c.less_zero() for c in coded])
         assert body is not None
-        return Apply("*", (replace(e, ranges=ranges, where=where, body=body), self._scales(coded, None)), span=e.span)
+        return Apply("*", (self._over(e, body, inner), self._scales(coded, None)), span=e.span)
 
     def _fits(self, sizes: Sequence[Expr], coded: Sequence[Coded]) -> None:
         """Sums of codes, less their zero points or not, must fit i32: by numbers here, by a condition where sizes are symbols."""
@@ -209,9 +210,7 @@ class Contractions(Reader):
     def _local(self, stem: str, e: Reduce, body: Expr | None, spots: tuple[str, ...], inner: tuple[str, ...]) -> Read:
         """A sum in a local of its own, with those of the indices around that it depends on."""
         assert body is not None
-        ranges = tuple(rebuild(r, lambda x: self.value(x, inner)) for r in e.ranges)
-        where = None if e.where is None else self.value(e.where, inner)
-        total = replace(e, kind="sum", ranges=ranges, where=where, body=body)
+        total = replace(self._over(e, body, inner), kind="sum")
         used = names_in(total) - bound_by(e)
         axes = tuple(i for i in spots if i in used)
         name = self.fresh(stem)

@@ -48,15 +48,19 @@ class Operators:
             self.made[key] = op.name
         return op
 
+    def make(self, key: tuple[object, ...], name: str, build: Callable[[str], Operator]) -> Operator:
+        """The operator for a key that there always is."""
+        made = self.get(key, name, build)
+        assert isinstance(made, Operator)
+        return made
+
     def unused(self, name: str) -> str:
         return unused(name, self.known, self.numbers)
 
     def cast(self, type: TensorType, to: str) -> Operator:
         """`@std.cast.N` of a type."""
         t = own_symbols(type)
-        found = self.get(("cast", t.dims, t.dtype, to), "std.cast.1", lambda name: caster(t, to, name))
-        assert isinstance(found, Operator)
-        return found
+        return self.make(("cast", t.dims, t.dtype, to), "std.cast.1", lambda name: caster(t, to, name))
 
 
 def unused(name: str, taken: Mapping[str, object] | set[str], numbers: dict[str, int]) -> str:
@@ -200,8 +204,7 @@ class Line:
             params = tuple(replace(p, type=replace(p.type, dtype=self.types[changed[p.name]].dtype)) if isinstance(p, Operand) and p.name in changed else p
                            for p in op.params)
             return replace(op, name=name, params=params, gradient=None)
-        new = self.operators.get(("reads", op.name, dtypes), form_name(op.name, f"reads_{dtypes[0][1]}"), build)
-        assert isinstance(new, Operator)
+        new = self.operators.make(("reads", op.name, dtypes), form_name(op.name, f"reads_{dtypes[0][1]}"), build)
         args = tuple(Edge(changed.get(o.name, e.name), span=e.span) for o, e in zip(op.operands, arguments(n), strict=True))
         said = ", ".join(f"'%{e.name}'" for o, e in zip(op.operands, arguments(n), strict=True) if o.name in changed)
         return replace(n, op=new.name, args=args, reason=reasons(n.reason, f"lowered: it reads {said} as made, in {dtypes[0][1]}: the same values"))

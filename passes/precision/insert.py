@@ -19,7 +19,7 @@ from pipelink_ir.passes.shapes import bind_symbols
 
 
 @dataclass(frozen=True, slots=True)
-class Coded:
+class CodedEdge:
     """An edge as codes: the edges that hold them, and their scale and zero point where these are no numbers."""
 
     codes: str
@@ -27,7 +27,7 @@ class Coded:
     zero: str | None = None
 
 
-def coded(line: Line, edge: str, codes: Codes, near: Node, why: str) -> Coded:
+def coded(line: Line, edge: str, codes: Codes, near: Node, why: str) -> CodedEdge:
     """The codes of an edge, put in if they are not there yet."""
     edge = line.first(edge)
     scale = zero = None
@@ -38,11 +38,11 @@ def coded(line: Line, edge: str, codes: Codes, near: Node, why: str) -> Coded:
     if found is None:
         source = line.narrowest(edge, near)
         t = line.types[source]
-        op = _made(line, ("quantiser", print_type(own_symbols(t)), codes), f"quantize_{codes.dtype}.1", lambda name: quantiser(t, codes, name))
+        op = line.operators.make(("quantiser", print_type(own_symbols(t)), codes), f"quantize_{codes.dtype}.1", lambda name: quantiser(t, codes, name))
         args = [source, *(e for e in (scale, zero) if e is not None)]
         found = line.insert(op, args, [f"{edge}.q"], near, f"quantize: '%{edge}' as {describe(codes)}{why}")[0]
         line.remember(edge, form, near.device, found)
-    return Coded(found, scale, zero)
+    return CodedEdge(found, scale, zero)
 
 
 def _scale(line: Line, edge: str, codes: Codes, near: Node, why: str) -> tuple[str, str | None]:
@@ -53,18 +53,12 @@ def _scale(line: Line, edge: str, codes: Codes, near: Node, why: str) -> tuple[s
         return scale, zero
     source = line.narrowest(edge, near)
     t = line.types[source]
-    op = _made(line, ("scaler", print_type(own_symbols(t)), plain), f"scale_{codes.dtype}.1", lambda name: scaler(t, plain, name))
+    op = line.operators.make(("scaler", print_type(own_symbols(t)), plain), f"scale_{codes.dtype}.1", lambda name: scaler(t, plain, name))
     names = [f"{edge}.scale", f"{edge}.zero"][:len(op.results)]
     made = line.insert(op, [source], names, near, f"quantize: the scale of '%{edge}'{why}")
     for kind, name in zip(("scale", "zero"), made, strict=False):
         line.remember(edge, (kind, plain), near.device, name)
     return made[0], made[1] if len(made) > 1 else None
-
-
-def _made(line: Line, key: tuple[object, ...], name: str, build: object) -> Operator:
-    op = line.operators.get(key, name, build)  # type: ignore[arg-type]
-    assert isinstance(op, Operator)
-    return op
 
 
 def describe(codes: Codes) -> str:

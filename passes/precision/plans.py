@@ -85,8 +85,10 @@ def plan(op: Operator, policy: Policy, weights: Set[str], ranges: Mapping[str, E
         out = _weights(op, policy, kind, weights, out)
     out = _same_for_parts(op, out, ranges)
     if out.refused is None and not out.lowers and (dtype is not None or policy.weights is not None):
+        # What has the dtype already is as its policy wants it, and there is nothing to tell.
         same = plain and dtype is not None and any(o.type.dtype == dtype for o in op.operands)
         return replace(out, refused="" if same else _nothing(op, policy), never=not same)
+    # Weights may be codes where activations cannot.
     return replace(out, refused=None, never=False) if out.codes else out
 
 
