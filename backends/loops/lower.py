@@ -5,7 +5,7 @@ is evaluated without asking (a `Choose`); the rest of `select`, `and`, `or` beco
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,11 +17,11 @@ from pipelink_ir.backends.loops.expand import expand
 from pipelink_ir.backends.loops.fold import must
 from pipelink_ir.backends.loops.powers import power
 from pipelink_ir.ir.diagnostics import internal_error
-from pipelink_ir.ir.dtypes import BOOL, DTYPES, F32, I64, DType
+from pipelink_ir.ir.dtypes import BOOL, DTYPES, F32, F64, I64, DType
 from pipelink_ir.ir.functions import FUNCTIONS
 from pipelink_ir.ir.nodes import Apply, Cast, Const, Expr, FloatLit, IntLit, Name, Range, Read, Reduce
 from pipelink_ir.ir.source import Span
-from pipelink_ir.ir.typed import Tensor, TypedOperator
+from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.passes.aliasing.access import overwritable
 from pipelink_ir.passes.scheduling.costs import Plan, Quietness
 from pipelink_ir.passes.scheduling.risks import power_may_fail
@@ -150,6 +150,12 @@ class Lowering:
         return out
 
     # ---------------------------------------------------------------------------------------------------------------------- values
+
+    def made(self, t: Tensor, piece: Piece, at: Sequence[Atom]) -> Atom:
+        """The value of a piece at a place as it is stored: in the compute type of its tensor, or as an f64, which is then rounded once."""
+        value = self.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))
+        stays = value.dtype is t.dtype.compute or (value.dtype is F64 and t.dtype.is_float)
+        return value if stays else self.e.convert(value, t.dtype.compute)
 
     def value(self, x: Expr, env: Env) -> Atom:
         """The atom that holds the value of `x`."""

@@ -15,7 +15,7 @@ from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.reads import address, fail_empty, no_hole, row_address
 from pipelink_ir.backends.loops.rows import SHARE, STRETCH, Lane, Sum, sums_of, write
 from pipelink_ir.backends.loops.split import edges, interior, running, split, trial
-from pipelink_ir.ir.dtypes import F64, I64, DType
+from pipelink_ir.ir.dtypes import I64, DType
 from pipelink_ir.ir.nodes import Expr, IntLit, Range
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.passes.scheduling.costs import Plan, heavy
@@ -360,9 +360,7 @@ def known_size(n: Atom) -> int | None:
 def store(lo: Lowering, t: Tensor, piece: Piece, at: list[Atom]) -> None:
     """Evaluates a piece at a place and stores it."""
     e = lo.e
-    value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))
-    if value.dtype is not t.dtype.compute and not (value.dtype is F64 and t.dtype.is_float):
-        value = e.convert(value, t.dtype.compute)
+    value = lo.made(t, piece, at)
     value = _once_rounded(e, value, t.dtype)
     e.raw(form.Store(lo.buffer(t), address(lo, t, tuple(at)), value, t.dtype))
     if len(lo.written) > 1:

@@ -34,7 +34,7 @@ from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Axis, Job, Nest
 from pipelink_ir.backends.loops.reads import address
 from pipelink_ir.backends.loops.reduce import finish, kind_of
-from pipelink_ir.ir.dtypes import BOOL, F32, F64
+from pipelink_ir.ir.dtypes import BOOL, F32
 from pipelink_ir.ir.nodes import Reduce
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling.attention import DEEPEST, Attention
@@ -446,10 +446,7 @@ class Flash(Nest):
         e.raw(form.Alloc(pair, t.dtype, i64(2)))
         places = [tuple(self._indices(h)) for h in here]
         for d, at in enumerate(places):
-            value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))
-            if value.dtype is not t.dtype.compute and not (value.dtype is F64 and t.dtype.is_float):
-                value = e.convert(value, t.dtype.compute)
-            e.raw(form.Store(pair, i64(d), value, t.dtype))
+            e.raw(form.Store(pair, i64(d), lo.made(t, piece, at), t.dtype))
         buffer, key = lo.buffer(t), ("aligned", t.name, 2)
         aligned = e.find(key)
         if aligned is None:

@@ -21,11 +21,11 @@ from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, i64, key_of
 from pipelink_ir.backends.loops.gpu.flat import Flat, unravel
 from pipelink_ir.backends.loops.gpu.product import Tiled
-from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
+from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.reads import address, extent, low
 from pipelink_ir.backends.loops.reduce import finish
-from pipelink_ir.ir.dtypes import F32, F64, I32, I64, DType
+from pipelink_ir.ir.dtypes import F32, I32, I64, DType
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling import streams
 from pipelink_ir.passes.scheduling.costs import Plan
@@ -356,9 +356,7 @@ class _Stream(Streams):
                 dot = e.bind("dot", form.Load(sums, e.op("+", number, i64(4 * w + d)), self.ring.sum, self.ring.sum))
                 key = ("reduce", id(self.x), tuple((n, key_of(at[k])) for n, k in sorted(self.product.plain.items())))
                 e.remember(key, finish(lo, self.x, self.kind, dot, i64(0), TRUE))
-                value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))
-                if value.dtype is not t.dtype.compute and not (value.dtype is F64 and t.dtype.is_float):
-                    value = e.convert(value, t.dtype.compute)
+                value = lo.made(t, piece, at)
                 values.append(e.unrounded(value, t.dtype))
         # What is traded becomes narrow on the way, two or four at a time.
         wide = {2: F32, 1: I32}.get(dtype.bytes) if dtype.is_float == (dtype.bytes == 2) and len(columns) > 1 else None

@@ -30,7 +30,7 @@ from pipelink_ir.backends.loops.lower import Env, Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
 from pipelink_ir.backends.loops.reads import address, extent, low
 from pipelink_ir.backends.loops.reduce import finish
-from pipelink_ir.ir.dtypes import F64, I32, I64
+from pipelink_ir.ir.dtypes import I32, I64
 from pipelink_ir.ir.nodes import Name, Read
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.ir.walk import walk
@@ -361,9 +361,7 @@ class _Strips(Tiled):
         dot = e.bind("dot", form.Load(self.sums, i64(number), self.strip.sum, self.strip.sum))
         key = ("reduce", id(self.x), tuple((n, key_of(at[axis])) for n, axis in sorted(self.product.plain.items())))
         e.remember(key, finish(lo, self.x, self.kind, dot, i64(0), TRUE))
-        value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))
-        if value.dtype is not t.dtype.compute and not (value.dtype is F64 and t.dtype.is_float):
-            value = e.convert(value, t.dtype.compute)
+        value = lo.made(t, piece, at)
         e.raw(form.Store(made, i64(k), value, t.dtype if t.dtype.bytes > 1 or t.dtype.is_float else I32))
 
     def _at(self, r: Atom, c: Atom) -> tuple[Atom, ...]:

@@ -476,9 +476,7 @@ def hold(lo: Lowering, w: Wide, at: tuple[Atom, ...], own: Atom) -> None:
 def keep(lo: Lowering, w: Wide, piece: Piece, at: list[Atom], own: Atom) -> None:
     """Evaluates a piece at a place and puts the value into the thread's own memory."""
     e, t = lo.e, w.tensor
-    value = lo.value(piece.value, Env({a.index: i for a, i in zip(piece.axes, at, strict=True)}))
-    if value.dtype is not t.dtype.compute and not (value.dtype is F64 and t.dtype.is_float):
-        value = e.convert(value, t.dtype.compute)
+    value = lo.made(t, piece, at)
     e.raw(form.Store(w.own, own, value if w.wide else e.convert(value, w.dtype), w.dtype))
     if len(lo.written) > 1:
         e.remember(("stored", t.name, tuple(map(key_of, at))), e.convert(value, t.dtype))
