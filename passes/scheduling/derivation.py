@@ -33,13 +33,14 @@ def _derived(op: Operator, target: str) -> Operator:
     after, stored = _rewritten(typed, target)
     if all(n in typed.tensors for n in after.tensors):
         return op
-    new = with_derived(retold(typed, after), target, stored)
-    report = Report()
-    again = infer_operator(new, report)
-    if again is None or report.failed:
-        return op
-    keep_typed(new, again)
-    return new
+    for extents in (True, False):
+        new = with_derived(retold(typed, after, extents), target, stored)
+        report = Report()
+        again = infer_operator(new, report)
+        if again is not None and not report.failed:
+            keep_typed(new, again)
+            return new
+    return op
 
 
 def derivation(op: TypedOperator, target: str) -> tuple[TypedOperator, frozenset[str]]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pipelink_ir.ir.nodes import Axis, Cast, Compute, Define, Expr, FloatLit, IntLit, Let, Name, Operator, Range, Read
+from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.typed import Tensor, TypedOperator
 from pipelink_ir.ir.walk import reads_in, rebuild
 
 
-def retold(before: TypedOperator, after: TypedOperator) -> Operator:
-    """The operator of `before` with the definitions of `after`: new locals stand before the definition that they were made for."""
+def retold(before: TypedOperator, after: TypedOperator, extents: bool = False) -> Operator:
+    """The operator of `before` with the definitions of `after`: new locals stand before the definition that they were made for. With `extents`, locals that
+    these read have the extents written out that they had: what is read over parts is read as a whole, which inference would have to find out again."""
     op = before.op
     assert op.compute is not None
     lets = _lets(op.compute, before)
@@ -26,6 +28,9 @@ def retold(before: TypedOperator, after: TypedOperator) -> Operator:
             k = seen.get(item.tensor, 0)
             seen[item.tensor] = k + 1
             items.append(_changed(item, before, after, item.tensor, k, lets))
+    if extents:
+        read = {r.tensor for t in made for p in t.pieces for r in reads_in(p.value)}
+        items = [_with_extents(i, before.tensors[i.tensor], lets) if isinstance(i, Define) and i.tensor in read else i for i in items]
     items = _placed(items, [_define(t, lets) for t in made])
     return replace(op, compute=replace(op.compute, body=tuple(items)))
 
@@ -47,8 +52,20 @@ def _changed(item: Let | Define, before: TypedOperator, after: TypedOperator, te
 def _define(t: Tensor, lets: dict[str, str]) -> Define:
     """A new local, with its extents."""
     piece = t.pieces[0]
-    axes = tuple(Axis(a.index, None if a.lo in (None, IntLit(0)) else plain(a.lo, lets), plain(a.hi, lets), span=a.span) for a in piece.axes)
+    axes = tuple(_axis(a.index, a.lo, a.hi, a.span, lets) for a in piece.axes)
     return Define(t.name, axes, plain(piece.value, lets), span=piece.span, target=piece.span)
+
+
+def _axis(index: str, lo: Expr | None, hi: Expr, span: Span, lets: dict[str, str]) -> Axis:
+    return Axis(index, None if lo in (None, IntLit(0)) else plain(lo, lets), plain(hi, lets), span=span)
+
+
+def _with_extents(item: Define, t: Tensor, lets: dict[str, str]) -> Define:
+    """A local of one piece with the extents that were inferred."""
+    if t.kind != "local" or len(t.pieces) != 1 or not all(isinstance(a, Axis) for a in item.axes):
+        return item
+    axes = tuple(_axis(a.index, lo, hi, a.span, lets) if isinstance(a, Axis) and a.hi is None else a for a, (lo, hi) in zip(item.axes, t.shape, strict=True))
+    return replace(item, axes=axes)
 
 
 def _placed(items: list[Let | Define], made: list[Define]) -> list[Let | Define]:

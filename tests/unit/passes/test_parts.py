@@ -61,3 +61,29 @@ def test_all_of_few_rows_has_many_blocks(shape: tuple[int, ...], blocks: int, ki
     x = np.random.default_rng(7).normal(size=shape).astype(np.float16)
     want = getattr(x.astype(np.float64), kind)()
     np.testing.assert_allclose(float(compiled(x=x).y), float(want), rtol=0 if kind == "argmax" else 1e-6, atol=0 if kind == "argmax" else 1e-6)
+
+
+TRACK = """op @track(%f: tensor<HxWx2xf32>, %box: tensor<2xf32>) -> (%y: tensor<2xf32>) {
+  compute {
+    %in[h, w] = f32(h) >= %box[0] and f32(w) < %box[1]
+    %area     = sum[h < H, w < W](select(%in[h, w], 1.0, 0))
+    %y[k]     = sum[h < H, w < W](select(%in[h, w], %f[h, w, k], 0)) / max(%area, 1)
+  }
+}
+pipeline @p(%f: tensor<HxWx2xf32>, %box: tensor<2xf32>) -> (%y: tensor<2xf32>) { %y = @track(%f, %box) }
+"""
+
+
+def test_what_is_read_over_parts_is_read_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its extents are those that it had: nothing is looked for from how far the parts reach."""
+    from pipelink_ir.grammar import parse, print_module
+    from pipelink_ir.ir import prover
+    from pipelink_ir.ir.diagnostics import Report
+    from pipelink_ir.passes.manager import parse_passes, run_passes
+    module = run_passes(parse(TRACK, "track.plir"), parse_passes("frontend,place-devices,flatten"), Report())
+    asked, found = [], prover.bounds
+    monkeypatch.setattr(prover, "bounds", lambda *a: asked.append(a) or found(*a))
+    text = print_module(run_passes(module, parse_passes("derive"), Report()))
+    assert "h.part <" in text
+    assert "%in[h < H, w < W]" in " ".join(text.split())
+    assert not asked
