@@ -9,6 +9,7 @@ from pipelink_ir.backends.loops.form import (
     Attend,
     Await,
     Block,
+    Boxes,
     Commit,
     Contract,
     CopyAsync,
@@ -153,6 +154,8 @@ def stream_lines(s: Streamed, e: Expressions, name: str, shared: str) -> list[st
     r = s.ring
     types = map(memory_type, (r.left, r.right, r.sum))
     words = ", ".join((*types, *map(str, (r.teams, r.m, r.n, r.stages)), *("true" if a else "false" for a in r.along), *((str(r.short),) if r.short else ())))
+    if s.left.boxes is not None:
+        words += f", 0, {_picture(s.left.boxes, r.left)}"
     panels = ", ".join(_panel(p, dtype, e) for p, dtype in ((s.left, r.left), (s.right, r.right)))
     maps = f"reinterpret_cast<u8*>({e.places[s.maps].name})"
     return [f"using Stream = pl::Stream<{words}>;", f'static_assert(Stream::SHARED == {r.shared}, "shared memory");',
@@ -164,7 +167,12 @@ def _panel(p: Panel, dtype: DType, e: Expressions) -> str:
     at = e.places[p.buffer].name
     if p.other != p.buffer:
         at = f"{e.data(p.moved)} ? {e.places[p.other].name} : {at}"
-    return f"pl::Panel<{memory_type(dtype)}>{{{', '.join((at, *map(e.address, numbers)))}}}"
+    kind = f"pl::Panel<{memory_type(dtype)}>" if p.boxes is None else _picture(p.boxes, dtype)
+    return f"{kind}{{{', '.join((at, *map(e.address, numbers)))}}}"
+
+
+def _picture(b: Boxes, dtype: DType) -> str:
+    return f"pl::Picture<{', '.join((memory_type(dtype), *map(str, (b.channels, *b.box, b.taps, *b.step, *b.apart, *b.begin))))}>"
 
 
 def tile_text(s: Streamed, e: Expressions) -> str:

@@ -54,6 +54,7 @@ from pipelink_ir.backends.loops.form_own import AcrossRow as AcrossRow
 from pipelink_ir.backends.loops.form_own import Dot as Dot
 from pipelink_ir.backends.loops.form_own import Online as Online
 from pipelink_ir.backends.loops.form_own import Own as Own
+from pipelink_ir.backends.loops.form_stream import Boxes as Boxes
 from pipelink_ir.backends.loops.form_stream import Contract as Contract
 from pipelink_ir.backends.loops.form_stream import Panel as Panel
 from pipelink_ir.backends.loops.form_stream import Ring as Ring

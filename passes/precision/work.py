@@ -31,8 +31,8 @@ from pipelink_ir.passes.scheduling.place import plan as cpu_plan
 from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.rows import Span
 from pipelink_ir.passes.scheduling.shape import Shape
-from pipelink_ir.passes.scheduling.streams import ENOUGH, LEAST, Streamed, Turning
-from pipelink_ir.passes.scheduling.strips import Strips
+from pipelink_ir.passes.scheduling.streams import Streamed, Turning
+from pipelink_ir.passes.scheduling.strips import Strips, zero_around
 from pipelink_ir.passes.scheduling.tensor_cores import BYTES, TensorCores, plain_read
 
 READ = {"i8": 1.0, "u8": 1.0, "f16": 0.5, "bf16": 0.5, "f8e4m3": 2.0, "f8e5m2": 2.0}
@@ -246,7 +246,7 @@ def _launch(op: TypedOperator, plan: Plan, launch: tuple[KernelPlan, ...]) -> It
         if isinstance(k.way, Streamed):
             p, axes = k.way.otherwise.product, k.jobs[0][1].axes
             rows, columns, batch = (tuple(axes[n] for n in some) for some in (p.rows, p.columns, p.batch))
-            out.tiles = Tiles(rows, columns, batch, tuple(ranges_of(p.reduce)), k.way.tile, LEAST if k.way.small else ENOUGH)
+            out.tiles = Tiles(rows, columns, batch, tuple(ranges_of(p.reduce)), k.way.tile, k.way.enough)
             out.copied |= {m.tensor: d.bytes / op.tensors[m.tensor].dtype.bytes
                            for m, d in zip((k.way.left, k.way.right), k.way.dtypes, strict=True) if m.moved}
         out.flows |= flows
@@ -321,9 +321,11 @@ def _staged(op: TypedOperator, plan: Plan, way: TensorCores, factor: Expr) -> fl
 def _by_lines(op: TypedOperator, plan: Plan, p: Product, factor: Expr, dtype: DType) -> bool:
     """Whether a factor is copied by 16 bytes (where its memory is fit for that)."""
     read = plain_read(factor)
-    if read is None or p.reduce.where is not None or plan.local(read.tensor) or any(w not in ("", "inside") for w in read.access):
+    if read is None or p.reduce.where is not None or plan.local(read.tensor):
         return False
     t, last = op.tensors[read.tensor], read.indices[-1]
+    if not all(w in ("", "inside") or (w == "border" and k < len(t.shape) - 1 and zero_around(t, k)) for k, w in enumerate(read.access)):
+        return False
     low, high = (known(b) for b in t.shape[-1])
     if t.dtype is not dtype or not isinstance(last, Name) or any(last.name in names_in(i) for i in read.indices[:-1]):
         return False

@@ -7,7 +7,7 @@
     processors   place, steps: where locals live, what is computed in one go
     GPUs         kernels: which kind of kernel, the page to begin with; gpu_place, shape, together: places and threads
     rows         rows, long_rows, columns: reductions; turns: transpositions
-    stencils     windows, tiles, convolutions
+    stencils     windows, tiles, convolutions; boxes: pictures as factors of products that stream
     products     products: which there are; cuts, tensor_cores, strips, few, streams, coded: how they are computed; library_products, libraries: by whom
     attention    attention_search: which definitions are it; attention: how it is computed; attention_flow: what flows through shared memory
 """

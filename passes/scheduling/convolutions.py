@@ -185,7 +185,7 @@ def convolution_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tens
         return None
     if None not in sizes and prod(s for s in sizes if s is not None) < MANY:
         return None
-    found = _slides(picture, read, p)
+    found = slides_of(picture, read, p)
     if found is None:
         return None
     down, across, *_ = found
@@ -212,7 +212,7 @@ def _whole(t: Tensor, piece: Piece, n: int) -> bool:
     return known(piece.axes[-1].lo) == known(low) == 0 and known(high) == n
 
 
-def _slides(t: Tensor, read: Read, p: Product) -> tuple[Slide, Slide, int, int] | None:
+def slides_of(t: Tensor, read: Read, p: Product) -> tuple[Slide, Slide, int, int] | None:
     """How the last axes of a picture are read: rows, columns, and which range has all of its channels."""
     ranges, rank = ranges_of(p.reduce), len(read.indices)
     if rank < 3 or len(ranges) != 3 or any(isinstance(i, Read) for i in read.indices):

@@ -46,6 +46,8 @@ LARGE = float(1 << 23)
 """Elements of a definition that keep the device busy for much longer than a launch takes."""
 WORK = 4000.0
 """Operations of a place, all together, that one launch writes out: it takes as many registers as the largest part of it."""
+MANY_COLUMNS = 128
+"""Columns of a convolution that streams."""
 MOST = 64
 """Kernels that one launch computes."""
 
@@ -92,7 +94,10 @@ def _few(s: Site) -> Way | None:
 
 
 def _convolution(s: Site) -> Way | None:
-    return None if tile_of(s.op.op) is not None else convolution_of(s.op, s.local, s.tensor, s.piece, s.chosen, s.arch)
+    found = None if tile_of(s.op.op) is not None else convolution_of(s.op, s.local, s.tensor, s.piece, s.chosen, s.arch)
+    boxed = _stream(s) if found is not None and found.columns * found.panes >= MANY_COLUMNS else None
+    # With many columns it pays that the copy engine brings the picture anew for each place of a window: everything else is faster.
+    return None if isinstance(boxed, Streamed) and boxed.boxes is not None else found
 
 
 def _strips(s: Site) -> Way | None:

@@ -29,7 +29,7 @@ FEW = 128
 """Up to so many results of a reduction are computed in parts."""
 WORK = 4096
 """Reductions of at most so many terms are never cut."""
-PARTS, LEAST = 1024, 2048
+PARTS, LEAST = 1024, 1024
 """How many parts there are at most, and how many terms a part has at least, which lie side by side."""
 COLUMNS = 262144
 """Reductions along a slow axis, but for those that blocks share out (`columns.py`), are cut until about so many threads have something to do …"""

@@ -21,12 +21,15 @@ from pipelink_ir.ir.nodes import Expr, IntLit, Name, Range, Read
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import children, substitute
+from pipelink_ir.passes.scheduling.boxes import Boxes, boxes_of
 from pipelink_ir.passes.scheduling.counts import count, known, names, ranges_of
 from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.tensor_cores import EIGHTHS, HALVES, TensorCores, plain_read, tensor_cores_of
 
 ROWS, COLUMNS = 128, 192
 """The tile of a team."""
+WIDTHS = (192, 128, 96, 64)
+"""Columns that a tile may have."""
 ENOUGH = 64
 """Fewer tiles leave too many processors without work."""
 LEAST = 16
@@ -82,10 +85,17 @@ class Streamed:
     """So many instructions are added up with the few bits that tensor cores have for sums of f8, before they are added up in f32."""
     tile: tuple[int, int] = (ROWS, COLUMNS)
     """Rows and columns that a team computes at a time."""
+    boxes: Boxes | None = None
+    """How the left factor is read off a picture, if it is one; then rows are the pixels of boxes."""
     small: bool = False
     """Whether tiles are smaller than others: then a processor has two blocks, each of one team."""
     large: Streamed | None = None
     """The same in large tiles, which is taken where sizes, which are not known, give enough of them."""
+
+    @property
+    def enough(self) -> int:
+        """Fewer tiles are left to another kernel."""
+        return LEAST if self.small or self.boxes is not None else ENOUGH
 
 
 def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, piece: Piece, chosen: Mapping[str, int] | None = None,
@@ -99,7 +109,8 @@ def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor,
     product = found.product
     short = AT_ONCE if found.left.name in EIGHTHS and found.right.name in EIGHTHS and contracts.short_sums(op.op) else 0
     first, second = (F16 if d.name in EIGHTHS and not short else d for d in (found.left, found.right))
-    left = _matrix(op, local, found, product.left, first, product.rows, piece)
+    left, boxes = _picture(op, local, found, first, piece)
+    left = left or _matrix(op, local, found, product.left, first, product.rows, piece)
     right = _matrix(op, local, found, product.right, second, product.columns, piece)
     if left is None or right is None:
         return None
@@ -109,8 +120,8 @@ def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor,
             return None
         left, right = (replace(m, turned=not m.along) for m in (left, right))
     way: Streamed | None = None
-    for tile in _tiles(piece, product, right, short):
-        way = Streamed(found, left, right, (first, second), short, tile, tile != (ROWS, COLUMNS), way)
+    for tile in _tiles(piece, product, right, short) if boxes is None else ((ROWS, _width(piece, product, right)),):
+        way = Streamed(found, left, right, (first, second), short, tile, boxes, boxes is None and tile != (ROWS, COLUMNS), way)
     if way is None:
         return None
     otherwise = replace(found, unless=way)
@@ -135,6 +146,21 @@ def _tiles(piece: Piece, p: Product, right: Matrix, short: int) -> tuple[tuple[i
 def small_tile(rows: int | None, columns: int | None, batch: int | None, along: bool) -> tuple[int, int] | None:
     """The tile where large ones would leave processors without work."""
     return None
+
+
+def _width(piece: Piece, p: Product, right: Matrix) -> int:
+    """The columns of a tile by which as few as possible are computed that are not there."""
+    n = _total([piece.axes[k] for k in p.columns])
+    return COLUMNS if n is None else min((c for c in WIDTHS if right.along or right.turned or c % 64 == 0), key=lambda c: (-(-n // c) * c, -c))
+
+
+def _picture(op: TypedOperator, local: Callable[[str], bool], found: TensorCores, dtype: DType, piece: Piece) -> tuple[Matrix | None, Boxes | None]:
+    """The left factor of a convolution, and how it is read."""
+    read = plain_read(found.product.left)
+    if read is None or local(read.tensor) or op.tensors[read.tensor].dtype is not dtype or dtype.bytes > 2:
+        return None, None
+    boxes = boxes_of(op.tensors[read.tensor], found.product, piece, ROWS)
+    return (None if boxes is None else Matrix(read.tensor, True, (), None)), boxes
 
 
 def _total(ranges: Sequence[Range]) -> int | None:

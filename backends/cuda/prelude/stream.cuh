@@ -12,8 +12,34 @@ namespace pipelink {
 
 // A factor as it lies in memory, fastest index first: elements along each axis, and elements from one to the next along the second and third.
 template <typename T> struct Panel {
+  using Element = T;
+  static constexpr bool BOXED = false;
   const T* at;
   i64 n0, n1, n2, step1, step2;
+};
+// A picture as a factor: of a tile each line is a pixel of a box of the result, WIDE across, HIGH down and PICTURES behind each other, and its terms are the channels
+// of pixels around the place `STEP` times it and `BEGIN`, `APART` from each other, TAPS in a row. Pixels across and down, pictures, and boxes across and down.
+template <typename T, int CHANNELS_, int WIDE_, int HIGH_, int PICTURES_, int TAPS, int STEP_X_, int STEP_Y_, int APART_X, int APART_Y, int BEGIN_X, int BEGIN_Y>
+struct Picture {
+  using Element = T;
+  static constexpr bool BOXED = true;
+  static constexpr int CHANNELS = CHANNELS_, WIDE = WIDE_, HIGH = HIGH_, PICTURES = PICTURES_, STEP_X = STEP_X_, STEP_Y = STEP_Y_;
+  static constexpr int LINES = WIDE * HIGH * PICTURES;
+  const T* at;
+  i64 n0, n1, n2, across, down, step1, step2;
+  struct Place {
+    int x, y, picture;
+  };
+  // Pixel `line` of box `number` of the result.
+  PL_MEMBER Place pixel(int number, int line) const {
+    const int above = number / int(across);
+    return {(number - above * int(across)) * WIDE + line % WIDE, above % int(down) * HIGH + line / WIDE % HIGH, above / int(down) * PICTURES + line / (WIDE * HIGH)};
+  }
+  // What a pixel of the result reads at a term; of all those of a box the first comes first.
+  static PL_MEMBER Place term(const Place& p, int k) {
+    const int tap = k / CHANNELS;
+    return {p.x * STEP_X + tap % TAPS * APART_X + BEGIN_X, p.y * STEP_Y + tap / TAPS * APART_Y + BEGIN_Y, p.picture};
+  }
 };
 
 // Four neighbouring lanes trade: lane `q` of them gets pair `q` of each, in their order, so that a line of 64 bytes is stored by whole sectors.
@@ -113,31 +139,47 @@ PL_DEVICE void gate_wait(u32 gate, u32 phase) {
 
 // ---------------------------------------------------------------------------------------------------------- the copy engine
 
-// Describes boxes of `box0` x `box1` elements of a panel to the copy engine. All lanes of a warp call it; `draft` is 128 bytes of shared memory, `map` of device
-// memory, both at multiples of 128.
-template <typename T> PL_DEVICE void describe(u8* draft, u8* map, const Panel<T>& p, int box0, int box1) {
+#define PL_TELL(what, ordinal, type, letter, value) \
+  asm volatile("tensormap.replace.tile." what ".shared::cta.b1024." type " [%0], " ordinal "%1;" ::"r"(at), letter(value) : "memory")
+#define PL_TELL_AXIS(ordinal, size, box, each) \
+  do { \
+    PL_TELL("global_dim", ordinal ", ", "b32", "r", u32(size)); \
+    PL_TELL("box_dim", ordinal ", ", "b32", "r", box); \
+    PL_TELL("element_stride", ordinal ", ", "b32", "r", each); \
+  } while (0)
+#define PL_TELL_STEP(ordinal, elements) PL_TELL("global_stride", ordinal ", ", "b64", "l", i64(elements) * i64(sizeof(T)))
+
+// Describes boxes of `box0` x `box1` elements of a panel, or those of a picture, to the copy engine. All lanes of a warp call it; `draft` is 128 bytes of shared
+// memory, `map` of device memory, both at multiples of 128.
+template <typename P> PL_DEVICE void describe(u8* draft, u8* map, const P& p, int box0, int box1) {
+  using T = typename P::Element;
   const u32 at = shared_address(draft);
   if (thread() % 32 == 0) {
     PL_UNROLL
     for (int i = 0; i < 32; i++) reinterpret_cast<u32*>(draft)[i] = 0;
-    asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(at), "l"(p.at) : "memory");
-    asm volatile("tensormap.replace.tile.rank.shared::cta.b1024.b32 [%0], 2;" ::"r"(at) : "memory");
-    asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 0, %1;" ::"r"(at), "r"(box0) : "memory");
-    asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(at), "r"(box1) : "memory");
-    asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 2, %1;" ::"r"(at), "r"(1) : "memory");
-    asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 0, %1;" ::"r"(at), "r"(u32(p.n0)) : "memory");
-    asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(at), "r"(u32(p.n1)) : "memory");
-    asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 2, %1;" ::"r"(at), "r"(u32(p.n2)) : "memory");
-    asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], 0, %1;" ::"r"(at), "l"(p.step1 * i64(sizeof(T))) : "memory");
-    asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], 1, %1;" ::"r"(at), "l"(p.step2 * i64(sizeof(T))) : "memory");
-    asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 0, %1;" ::"r"(at), "r"(1) : "memory");
-    asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(at), "r"(1) : "memory");
-    asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 2, %1;" ::"r"(at), "r"(1) : "memory");
+    PL_TELL("global_address", "", "b64", "l", p.at);
+    if constexpr (P::BOXED) {
+      PL_TELL("rank", "", "b32", "n", 3);
+      PL_TELL_AXIS("0", P::CHANNELS, box0, 1);
+      PL_TELL_AXIS("1", p.n0, P::WIDE * P::STEP_X, P::STEP_X);
+      PL_TELL_AXIS("2", p.n1, P::HIGH * P::STEP_Y, P::STEP_Y);
+      PL_TELL_AXIS("3", p.n2, P::PICTURES, 1);
+      PL_TELL_STEP("0", P::CHANNELS);
+      PL_TELL_STEP("1", p.step1);
+      PL_TELL_STEP("2", p.step2);
+    } else {
+      PL_TELL("rank", "", "b32", "n", 2);
+      PL_TELL_AXIS("0", p.n0, box0, 1);
+      PL_TELL_AXIS("1", p.n1, box1, 1);
+      PL_TELL_AXIS("2", p.n2, 1, 1);
+      PL_TELL_STEP("0", p.step1);
+      PL_TELL_STEP("1", p.step2);
+    }
     // Elements of 1 or 2 bytes as they are, or f32 that is rounded to tf32, no interleaving, rows of 128 bytes swizzled, zeros outside.
-    asm volatile("tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%0], %1;" ::"r"(at), "n"(sizeof(T) == 4 ? 11 : int(sizeof(T)) - 1) : "memory");
-    asm volatile("tensormap.replace.tile.interleave_layout.shared::cta.b1024.b32 [%0], 0;" ::"r"(at) : "memory");
-    asm volatile("tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [%0], 3;" ::"r"(at) : "memory");
-    asm volatile("tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%0], 0;" ::"r"(at) : "memory");
+    PL_TELL("elemtype", "", "b32", "n", sizeof(T) == 4 ? 11 : int(sizeof(T)) - 1);
+    PL_TELL("interleave_layout", "", "b32", "n", 0);
+    PL_TELL("swizzle_mode", "", "b32", "n", 3);
+    PL_TELL("fill_mode", "", "b32", "n", 0);
   }
   __syncwarp();
   asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;" ::"l"(map), "r"(at) : "memory");
@@ -149,6 +191,13 @@ PL_DEVICE void box_copy(u32 to, const u8* map, int i0, int i1, int i2, u32 gate)
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to), "l"(map), "r"(i0),
       "r"(i1), "r"(i2), "r"(gate)
+      : "memory");
+}
+
+PL_DEVICE void box_copy(u32 to, const u8* map, int i0, int i1, int i2, int i3, u32 gate) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to), "l"(map), "r"(i0),
+      "r"(i1), "r"(i2), "r"(i3), "r"(gate)
       : "memory");
 }
 
@@ -219,7 +268,8 @@ PL_DEVICE void promote(int& sum, int part) { sum += part; }
 // With SHORT, sums of the instruction have few bits: each team takes so many of them (of four for each 128 bytes) for themselves, and then adds them up in f32,
 // for which it needs as many registers again. So its tile is half as large, the teams take neighbouring rows of the same columns, and all multiply at once: what
 // one adds up runs beside what another multiplies.
-template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGES, bool ALONG_A, bool ALONG_B, int SHORT = 0> struct Stream {
+template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGES, bool ALONG_A, bool ALONG_B, int SHORT = 0, typename LEFT = Panel<A>>
+struct Stream {
   static_assert(N == 64 || N == 96 || N == 128 || N == 192, "the instruction is written out for so many columns");
   static_assert(ALONG_B || N % 64 == 0, "columns come 64 at a time where they lie side by side");
   static_assert(SHORT == 0 || (ALONG_A && ALONG_B && M == 1 && 4 % SHORT == 0), "bytes, of which a team has as many registers twice");
@@ -227,7 +277,7 @@ template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGE
   static constexpr int A_BYTES = ROWS * 128, B_BYTES = N * 128, STAGE = A_BYTES + B_BYTES;
   // Up to 1023 bytes before the ring, two drafts of descriptions and the gates behind it.
   static constexpr int SHARED = 1024 + STAGES * STAGE + 256 + 16 * STAGES + 8 * TEAMS;
-  Panel<A> left;
+  LEFT left;
   Panel<B> right;
   int steps;
   u8* maps;
@@ -239,7 +289,7 @@ template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGE
 
   // `shared` is SHARED bytes, `memory` 256 bytes of device memory for each block and 128 more. All tiles have the same number of `terms`, at least
   // one.
-  PL_MEMBER Stream(u8* shared, u8* memory, const Panel<A>& a, const Panel<B>& b, int terms)
+  PL_MEMBER Stream(u8* shared, u8* memory, const LEFT& a, const Panel<B>& b, int terms)
       : left(a), right(b), steps((terms + DEPTH - 1) / DEPTH), phase(0), position(0), turn(0), slot(0), warp(thread() / 32) {
 #if PL_SM90A
     warp = __shfl_sync(0xffffffffu, warp, 0);
@@ -307,8 +357,15 @@ template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGE
       const int k = step * DEPTH;
       gate_wait(empty(slot), phase ^ 1);
       if (elected()) {
-        gate_expect(gate, STAGE);
-        if (ALONG_A) {
+        if constexpr (LEFT::BOXED) {
+          const auto first = LEFT::term(left.pixel(row / ROWS, 0), k);
+          gate_expect(gate, LEFT::LINES * 128 + B_BYTES);
+          box_copy(a, maps, k % LEFT::CHANNELS, first.x, first.y, first.picture, gate);
+        } else {
+          gate_expect(gate, STAGE);
+        }
+        if constexpr (LEFT::BOXED) {
+        } else if (ALONG_A) {
           box_copy(a, maps, k, row, row_batch, gate);
         } else {
           PL_UNROLL
@@ -393,13 +450,25 @@ template <typename A, typename B, typename S, int TEAMS, int M, int N, int STAGE
     for (int i = 1; i < TEAMS; i++) skip();
 #else
     for (int i = 0; i < M * N / 2; i++) sums[i] = S(0);
-    const int lane = thread() % 32, terms = int(ALONG_A ? left.n0 : left.n1);
+    const int lane = thread() % 32;
     for (int s = 0; s < M * N / 2; s++) {
-      const int n = s % (N / 2), i = row + s / (N / 2) * 64 + member() / 32 * 16 + lane / 4 + n % 4 / 2 * 8, j = column + n / 4 * 8 + lane % 4 * 2 + n % 2;
-      if (i >= (ALONG_A ? left.n1 : left.n0) || j >= (ALONG_B ? right.n1 : right.n0)) continue;
-      for (int k = 0; k < terms; k++) {
-        const i64 p = ALONG_A ? k + i * left.step1 : i + k * left.step1, q = ALONG_B ? k + j * right.step1 : j + k * right.step1;
-        sums[s] = sums[s] + factor(left.at[p + row_batch * left.step2]) * factor(right.at[q + column_batch * right.step2]);
+      const int n = s % (N / 2), line = s / (N / 2) * 64 + member() / 32 * 16 + lane / 4 + n % 4 / 2 * 8, j = column + n / 4 * 8 + lane % 4 * 2 + n % 2;
+      if (j >= (ALONG_B ? right.n1 : right.n0)) continue;
+      const auto of_right = [&](int k) { return factor(right.at[(ALONG_B ? k + j * right.step1 : j + k * right.step1) + column_batch * right.step2]); };
+      if constexpr (LEFT::BOXED) {
+        const auto pixel = left.pixel(row / ROWS, line);
+        if (line >= LEFT::LINES || pixel.picture >= left.n2) continue;
+        for (int k = 0; k < (ALONG_B ? right.n0 : right.n1); k++) {
+          const auto at = LEFT::term(pixel, k);
+          if (at.x < 0 || at.x >= left.n0 || at.y < 0 || at.y >= left.n1) continue;
+          sums[s] = sums[s] + factor(left.at[k % LEFT::CHANNELS + at.x * i64(LEFT::CHANNELS) + at.y * left.step1 + at.picture * left.step2]) * of_right(k);
+        }
+      } else {
+        const int i = row + line, terms = int(ALONG_A ? left.n0 : left.n1);
+        if (i >= (ALONG_A ? left.n1 : left.n0)) continue;
+        for (int k = 0; k < terms; k++) {
+          sums[s] = sums[s] + factor(left.at[(ALONG_A ? k + i * left.step1 : i + k * left.step1) + row_batch * left.step2]) * of_right(k);
+        }
       }
     }
 #endif

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from math import prod
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, i64, key_of
@@ -28,6 +29,7 @@ from pipelink_ir.backends.loops.reduce import finish
 from pipelink_ir.ir.dtypes import F32, I32, I64, DType
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling import streams
+from pipelink_ir.passes.scheduling.boxes import Boxes
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.streams import Matrix, Streamed
 
@@ -61,7 +63,7 @@ def stream_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Stre
 def fit(nest: Tiled, way: Streamed, tiles: Atom) -> Atom:
     """Whether the sizes and the memory of a call are fit for streams: what is read where it lies begins at a multiple of 16 bytes."""
     e = nest.e
-    out = e.op("and", e.op(">=", tiles, i64(streams.LEAST if way.small else streams.ENOUGH)), e.op(">=", nest.depth.total, i64(streams.DEEP)))
+    out = e.op("and", e.op(">=", tiles, i64(way.enough)), e.op(">=", nest.depth.total, i64(streams.DEEP)))
     for m, dtype, other in zip((way.left, way.right), way.dtypes, (nest.across, nest.down), strict=True):
         if m.gathered:
             out = e.op("and", out, e.op(">=", other.total, i64(streams.BESIDE)))
@@ -81,13 +83,39 @@ def uneven(nest: Tiled, m: Matrix, dtype: DType) -> Atom:
 
 def tiles_of(nest: Tiled, way: Streamed) -> Atom:
     """How many tiles of a team there are."""
-    e, (rows, columns) = nest.e, way.tile
-    return e.op("*", nest.batch.total, e.op("*", _parts(nest, nest.across, columns), _parts(nest, nest.down, rows)))
+    e, (_, columns) = nest.e, way.tile
+    return e.op("*", nest.batch.total, e.op("*", _parts(nest, nest.across, columns), _down(nest, way)))
 
 
 def _parts(nest: Tiled, axis: Flat, size: int) -> Atom:
-    e = nest.e
-    return e.op("floordiv", e.op("+", axis.total, i64(size - 1)), i64(size))
+    return _ceil(nest, axis.total, size)
+
+
+def _ceil(nest: Tiled, n: Atom, size: int) -> Atom:
+    return nest.e.op("floordiv", nest.e.op("+", n, i64(size - 1)), i64(size))
+
+
+def _down(nest: Tiled, way: Streamed) -> Atom:
+    """How many tiles lie below each other."""
+    if way.boxes is None:
+        return _parts(nest, nest.down, way.tile[0])
+    across, down, behind = _boxes(nest, way.boxes)
+    return nest.e.op("*", nest.e.op("*", across, down), behind)
+
+
+def _boxes(nest: Tiled, boxes: Boxes) -> tuple[Atom, Atom, Atom]:
+    """How many boxes cover the pixels of a result across, down, and its pictures."""
+    wide, high, pictures = _pixels(nest)
+    return _ceil(nest, wide, boxes.box[0]), _ceil(nest, high, boxes.box[1]), _ceil(nest, pictures, boxes.box[2])
+
+
+def _pixels(nest: Tiled) -> tuple[Atom, Atom, Atom]:
+    """The pixels of a result across and down, and its pictures."""
+    sizes = [nest.e.op("max", nest.axes[k].n, i64(0)) for k in nest.product.rows]
+    pictures: Atom = i64(1)
+    for n in sizes[:-2]:
+        pictures = nest.e.op("*", pictures, n)
+    return sizes[-1], sizes[-2], pictures
 
 
 def aligned(lo: Lowering, tensor: str, size: int) -> Atom:
@@ -180,12 +208,13 @@ class _Stream(Streams):
     def write(self) -> None:
         """Writes the kernel."""
         lo, e = self.lo, self.e
-        across, down = _parts(self, self.across, self.wide), _parts(self, self.down, self.tall)
+        across, down = _parts(self, self.across, self.wide), _down(self, self.way)
         each, tiles = e.op("*", across, down), tiles_of(self, self.way)
         maps = e.memory("maps" if self.way.large is None else "maps_of_small_tiles")
         lo.scratch.append(form.Buffer(maps, "temporary", I64, (self._words(),)))
         terms = self.depth.total
-        panels = self._panel(self.way.left, self.down, True), self._panel(self.way.right, self.across, False)
+        left = self._panel(self.way.left, self.down, True) if self.way.boxes is None else self._picture(self.way.boxes)
+        panels = left, self._panel(self.way.right, self.across, False)
         there = fit(self, self.way, tiles)
         if self.way.large is not None:
             there = e.op("and", there, e.op("not", fit(self, self.way.large, tiles_of(self, self.way.large))))
@@ -208,6 +237,7 @@ class _Stream(Streams):
             sums = e.memory("sums")
             e.raw(form.Alloc(sums, self.ring.sum, i64(self.ring.sums)))
             e.raw(form.Contract(sums, self.ring, panels[0], panels[1], terms, row, column, batch if self.product.batch else i64(0), maps))
+            self.box = e.op("quot", row, i64(self.tall))
             self._epilogue(sums, row, column)
 
     def _words(self) -> form.Expr:
@@ -215,8 +245,12 @@ class _Stream(Streams):
         def part(axes: tuple[int, ...], size: int) -> form.Expr:
             return form.Op("floordiv", (form.Op("+", (self._all(axes), i64(size - 1)), I64), i64(size)), I64)
 
-        p = self.product
-        blocks = form.Op("*", (part(p.batch, 1), form.Op("*", (part(p.rows, self.tall), part(p.columns, self.wide)), I64)), I64)
+        p, boxes = self.product, self.way.boxes
+        down = part(p.rows, self.tall)
+        if boxes is not None:
+            across, high, pictures = boxes.box
+            down = _times(_times(part(p.rows[-1:], across), part(p.rows[-2:-1], high)), part(p.rows[:-2], pictures))
+        blocks = form.Op("*", (part(p.batch, 1), form.Op("*", (down, part(p.columns, self.wide)), I64)), I64)
         # They begin at a multiple of 128 bytes.
         return form.Op("+", (form.Op("*", (blocks, i64(self.tall // self.ring.rows * MAP_WORDS)), I64), i64(16)), I64)
 
@@ -234,6 +268,20 @@ class _Stream(Streams):
         first, second = (e.choose(moved, a, b) for a, b in zip(theirs, self.steps(m, side), strict=True))
         return form.Panel(self._source(m), sizes, (first, second), made.name, moved)
 
+    def _picture(self, b: Boxes) -> form.Panel:
+        """The picture that is the left factor."""
+        lo, e, t = self.lo, self.e, self.lo.op.tensors[self.way.left.tensor]
+        *before, high, wide, _ = [extent(lo, t, k) for k in range(len(t.shape))]
+        pictures: Atom = i64(1)
+        for n in before:
+            pictures = e.op("*", pictures, n)
+        across, down, _ = _boxes(self, b)
+        row = e.op("*", wide, i64(b.channels))
+        x, y = b.across, b.down
+        boxes = form.Boxes(b.channels, b.box, x.taps, (x.step, y.step), (x.apart, y.apart), (x.begin, y.begin))
+        source = self._source(self.way.left)
+        return form.Panel(source, (wide, high, pictures, across, down), (row, e.op("*", row, high)), source, FALSE, boxes)
+
     def _source(self, m: Matrix) -> str:
         return self.lo.buffer(self.lo.op.tensors[m.tensor])
 
@@ -245,7 +293,9 @@ class _Stream(Streams):
         e, ring, (t, _) = self.e, self.ring, self.jobs[0]
         each = {1: BYTES, 2: 4}.get(t.dtype.bytes, 1)
         pairs, wide = self._together(2), self._together(2 * each)
-        group, rows = i64(8 * each), e.op("<=", e.op("+", row, i64(ring.rows)), self.down.total)
+        group = i64(8 * each)
+        # Of a box each row asks by itself whether it is there.
+        rows = TRUE if self.way.boxes is not None else e.op("<=", e.op("+", row, i64(ring.rows)), self.down.total)
         fast, total = e.op("and", wide, rows), self.across.total
         columns = e.op("<=", e.op("+", column, i64(ring.n)), total)
 
@@ -329,10 +379,11 @@ class _Stream(Streams):
         """A pair of neighbouring elements of a tile that does not lie inside, or whose elements cannot be stored by wide accesses."""
         e, down, across = self.e, self.down.total, self.across.total
         second, last = e.op("+", c, i64(1)), e.op("-", across, i64(1))
-        line = e.op("min", r, e.op("-", down, i64(1)))
+        boxed = self.way.boxes is not None
+        line = r if boxed else e.op("min", r, e.op("-", down, i64(1)))
         with self.lo.stored_where(lambda: e.op("and", e.op("<", r, down), e.op("<", c, across))):
             made = self._pairs(sums, number, line, [(e.op("min", c, last), e.op("min", second, last))], self.jobs[0][0].dtype)
-        with e.when(e.op("and", e.op("<", r, down), e.op("<", c, across))):
+        with e.when(e.op("<", c, across) if boxed else e.op("and", e.op("<", r, down), e.op("<", c, across))):
             with e.when(pairs):
                 self._store(made, 0, r, c, 2)
             alone = e.op("not", pairs)
@@ -344,7 +395,8 @@ class _Stream(Streams):
     def _store(self, memory: str, first: int, r: Atom, c: Atom, count: int) -> None:
         """Neighbouring elements go to their place."""
         lo, (t, _) = self.lo, self.jobs[0]
-        self.e.raw(form.Move(lo.buffer(t), address(lo, t, self._at(r, c)), memory, i64(first), count))
+        with self.e.when(self._there(r)):
+            self.e.raw(form.Move(lo.buffer(t), address(lo, t, self._at(r, c)), memory, i64(first), count))
 
     def _pairs(self, sums: str, number: Atom, r: Atom, columns: Sequence[tuple[Atom, Atom]], dtype: DType) -> str:
         """Pairs of neighbouring elements, made of neighbouring sums, in scratch."""
@@ -367,8 +419,35 @@ class _Stream(Streams):
             e.raw(form.Store(out, i64(k), value, held))
         return out
 
+    def _there(self, r: Atom) -> Atom:
+        """Whether a row of a box is a pixel of the result."""
+        e, boxes = self.e, self.way.boxes
+        if boxes is None:
+            return TRUE
+        inside = [e.op("<", at, n) for at, n in zip(self._pixel(r, boxes), _pixels(self), strict=True)]
+        return e.all_of([*([] if prod(boxes.box) == self.tall else [e.op("<", self._line(r), i64(prod(boxes.box)))]), *inside])
+
+    def _line(self, r: Atom) -> Atom:
+        return self.e.op("-", r, self.e.op("*", self.box, i64(self.tall)))
+
+    def _pixel(self, r: Atom, boxes: Boxes) -> tuple[Atom, Atom, Atom]:
+        """Where a row of a box lies: across, down, and in which picture."""
+        e, (wide, high, pictures), (across, down, _) = self.e, boxes.box, _boxes(self, boxes)
+        line, above = self._line(r), e.op("quot", self.box, across)
+        x = e.op("+", e.op("*", e.op("rest", self.box, across), i64(wide)), e.op("rest", line, i64(wide)))
+        y = e.op("+", e.op("*", e.op("rest", above, down), i64(high)), e.op("rest", e.op("quot", line, i64(wide)), i64(high)))
+        return x, y, e.op("+", e.op("*", e.op("quot", above, down), i64(pictures)), e.op("quot", line, i64(wide * high)))
+
+    def _places(self, r: Atom) -> list[Atom]:
+        """Where a row lies along its axes; for one that is no pixel, where another does."""
+        lo, e, boxes = self.lo, self.e, self.way.boxes
+        if boxes is None:
+            return unravel(lo, self.down.ranges, r)
+        x, y, picture = (e.op("min", at, e.op("-", n, i64(1))) for at, n in zip(self._pixel(r, boxes), _pixels(self), strict=True))
+        return [*unravel(lo, self.down.ranges[:-2], picture), y, x]
+
     def _at(self, r: Atom, c: Atom) -> tuple[Atom, ...]:
         lo = self.lo
-        at = {**self.fixed, **dict(zip(self.product.rows, unravel(lo, self.down.ranges, r), strict=True)),
+        at = {**self.fixed, **dict(zip(self.product.rows, self._places(r), strict=True)),
               **dict(zip(self.product.columns, unravel(lo, self.across.ranges, c), strict=True))}
         return tuple(at[k] for k in range(len(self.axes)))
