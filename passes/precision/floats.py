@@ -16,6 +16,7 @@ from pipelink_ir.ir.nodes import (
     Cast,
     Compute,
     Define,
+    IntLit,
     Items,
     Name,
     Operand,
@@ -117,7 +118,6 @@ def _sharing_kept(op: Operator) -> tuple[Section, ...]:
 
 def with_clause(op: Operator, policy: Policy) -> Operator:
     """The operator as a clause wants it compiled: with its `block` and `library`, for whatever architecture."""
-    from pipelink_ir.ir.nodes import IntLit
     new: list[Setting | Scoped] = []
     gone = {"arch"}
     if policy.block is not None:

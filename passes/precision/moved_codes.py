@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.dtypes import DTYPES
-from pipelink_ir.ir.nodes import Edge, Node, Operator, Pipeline
+from pipelink_ir.ir.nodes import Cast, Edge, Expr, FloatLit, IntLit, Let, Node, Operator, Pipeline
 from pipelink_ir.passes.aliasing.order import arguments, origins
 from pipelink_ir.passes.precision.codes import Codes
 from pipelink_ir.passes.precision.edges import Line, Operators, form_name, place, reasons, stem
@@ -187,7 +187,6 @@ def put_chosen(line: Line, n: Node, chosen: Chosen, arch: str) -> None:
 
 def given_codes(op: Operator) -> Codes | None:
     """The codes that the operand of a `@std.dequantize` is, if scale and zero point are numbers."""
-    from pipelink_ir.ir.nodes import Cast, Expr, FloatLit, IntLit, Let
     if stem(op.name) != "std.dequantize" or op.compute is None or op.attributes or len(op.operands) != 1 or not op.operands[0].type.dtype.endswith("8"):
         return None
 

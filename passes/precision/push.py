@@ -135,19 +135,19 @@ class Push:
         return self._copy(op, new, nodes), None
 
     def _leaf(self, op: Operator, around: Around) -> tuple[str, str | None]:
-        clause = clause_of(op, self.arch)
+        clause, by_label = clause_of(op, self.arch), named_at(around.labels)
         own = clause.settings if clause is not None else None
-        if clause is not None and named_at(around.labels) is None:
+        if clause is not None and by_label is None:
             self.counted.add(clause.span)
         settings, span, reason = own, clause.span if clause is not None else NOWHERE, None
-        wish = named_at(around.labels)
+        wish = by_label
         if wish is None and clause is None:
             wish = around.dtype if around.dtype is not None or around.closed else named(around.project) or around.rest
         if wish is not None:
             self.counted |= {s.span for s in wish.settings if s.key in ("dtype", "weights")} | {wish.span}
             asked = fitted(op, settings_of(wish.settings, own or ()))
             reason = kept_out(op, asked, wish.span, self.arch)
-            if reason is not None and named_at(around.labels) is None and wish is named(around.project):
+            if reason is not None and by_label is None and wish is named(around.project):
                 self.unmet.setdefault((wish.span, reason.removeprefix("declined: ")), op)
             if reason is None and asked:
                 settings, span = asked, wish.span
