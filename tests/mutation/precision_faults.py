@@ -7,7 +7,7 @@ from tests.mutation.faults import Fault
 CODES, CONTRACTION, PRODUCTS, PLANS, SECTIONS, SELECTING, FLOATS, EDGES, INSERT, LABELS, PUSH, ESTIMATE, PROFIT, CALIBRATED = (
     f"passes/precision/{n}.py" for n in ("codes", "contraction", "products", "plans", "sections", "selecting", "floats", "edges", "insert", "labels", "push",
                                          "estimate", "profit", "calibrated"))
-OWN_KERNELS, DEMANDS, LIMITS = (f"passes/precision/{n}.py" for n in ("own_kernels", "demands", "limits"))
+OWN_KERNELS, DEMANDS, LIMITS, MOVED = (f"passes/precision/{n}.py" for n in ("own_kernels", "demands", "limits", "moved_codes"))
 LOWER = "passes/lower_precision.py"
 METHODS, HISTOGRAMS, DIFFERENCES = (f"pipelink_ir/runtime/calibration/{n}.py" for n in ("methods", "histograms", "differences"))
 BYTES = "backends/cuda/prelude/bytes.cuh"
@@ -37,13 +37,21 @@ PRECISION_FAULTS = [
     seed("sums of codes are said to fit", CONTRACTION, "IntLit(TOP // (most * max(known, 1)))", "IntLit(TOP)"),
     seed("a mean of codes is their sum", CONTRACTION, 'total = Apply("/", (total, Cast("f32", normal(count))), span=e.span)', 'total = Cast("f32", total, span=e.span)'),
     seed("blocks are cut along a part of an axis", PRODUCTS, "is_zero(x.lo)) and x.hi == dim for x", "is_zero(x.lo)) for x"),
+    seed("a sum that ends before it begins has fewer terms than none", PRODUCTS, 'return Apply("max", (Apply("-", (r.hi, r.lo)), IntLit(0)))',
+         'return Apply("-", (r.hi, r.lo))'),
+    seed("a factor is multiplied where a filter leaves no term", CONTRACTION, "apart = e.where is None and counted(e, self.dims) is not None", "apart = True"),
+    seed("sums of weights along one axis are taken for those along another", CONTRACTION, "if found is None or found != made_once(self.op, name, codes):",
+         "if found is None:"),
     seed("zero points of a mean count once", CONTRACTION, "minus(total, times(c.zero, self._count(e, count, spots, inner)))", "minus(total, c.zero)"),
     # ------------------------------------------------------------------------------------------------------------------ what becomes codes
     seed("u8 codes found at the call have no zero point", PLANS, 'return 128 if dtype == "u8" else 0', "return 0"),
     seed("what something is divided by becomes codes", PLANS, "return plain(e.args[1])", "return False"),
     seed("a constant border stays a value among codes", SECTIONS, "return replace(border, args=(code,))", "return border"),
+    seed("a border of f8 is cut off at the largest code", SECTIONS, "isinstance(code, IntLit | FloatLit) and not choosing", "isinstance(code, IntLit) and not choosing"),
+    seed("what is joined behind a choice keeps its scale, and the choice has another", MOVED, "if any(len(self._floats(n)) != 1 for n in group):",
+         "if len(self._floats(group[0])) != 1:"),
     seed("a maximum of nothing wraps as a code", SELECTING, "return Cast(codes.dtype, e, beyond, span=e.span)", "return Cast(codes.dtype, e, False, span=e.span)"),
-    seed("codes of other scales are chosen from", SELECTING, "if any(_facts(codes[o.name]) != _facts(first) for o in floats):", "if len(floats) > 99:"),
+    seed("codes of other scales are chosen from", SELECTING, "if any(codes[o.name].meaning != first.meaning for o in floats):", "if len(floats) > 99:"),
     seed("memory is taken over by what is larger", FLOATS, "return DTYPES[dtypes[result]].bytes == DTYPES[dtypes[s.value.tensor]].bytes", "return True"),
     seed("a cast to fewer digits and back is taken for nothing", EDGES, "if holds(DTYPES[narrow], DTYPES[t.dtype]):", "if narrow:"),
     seed("a scale is shared by channels along other axes", INSERT, "plain = replace(codes, order=(), packed=None)", "plain = replace(codes, order=(), packed=None, axis=0)"),
@@ -54,7 +62,7 @@ PRECISION_FAULTS = [
     seed("a kernel's constants are taken for codes", SELECTING, "return constants(op) == constants(made)", "return True"),
     seed("an operator is built where nothing takes it", DEMANDS, "arch.kind == \"cuda\" and not any(r.admits(arch) for r in needs) else None",
          "arch.kind == \"cuda\" and not needs else None"),
-    seed("an edge is taken beyond the dtype's largest number", LIMITS, "largest > LARGEST[dtype], 0 <", "largest > 1e30 * LARGEST[dtype], 0 <"),
+    seed("an edge is taken beyond the dtype's largest number", LIMITS, "largest > dtype.largest, 0 <", "largest > 1e30 * dtype.largest, 0 <"),
     seed("bounds that are not attained make errors", LIMITS, "if not (have.lo_hit if abs(have.lo) == largest else have.hi_hit) or largest in (0, inf):",
          "if largest in (0, inf):"),
     # --------------------------------------------------------------------------------------------------------------- policies, budgets
