@@ -61,18 +61,22 @@ class Calibration:
     """Digests by architecture."""
     declined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By architecture, edges of nodes whose clause was not carried out when errors were measured."""
+    ranges: str = ""
+    """A digest of the ranges with which errors were measured, for files are edited; none says nothing."""
     path: str = field(default="", compare=False)
     span: Span = field(default=NOWHERE, compare=False, repr=False)
     spans: Mapping[str, Span] = field(default_factory=dict, compare=False, repr=False)
     """Where keys of the file have their values."""
 
     def measured(self, module: Module, pipeline: str, arch: str, lowered: Collection[str] = ()) -> Mapping[str, float]:
-        """The errors that were measured on an architecture (those of sm_90 count for sm_90a), none where program or policies have changed since, or where
-        one of the nodes that are lowered now was not then: what pays is the compiler's decision, and another version may decide otherwise."""
+        """The errors that were measured on an architecture (those of sm_90 count for sm_90a), none where program, policies or ranges have changed since, or
+        where one of the nodes that are lowered now was not then: what pays is the compiler's decision, and another version may decide otherwise."""
         known = arch if arch in self.errors else arch.rstrip("af")
         if pipeline != self.pipeline or known not in self.errors:
             return {}
         if self.policies.get(known) != policies_digest(module, pipeline, arch) or self.program != program_digest(module, pipeline):
+            return {}
+        if self.ranges and self.ranges != ranges_digest(self.edges):
             return {}
         return {} if set(self.declined.get(known, ())).intersection(lowered) else self.errors[known]
 
@@ -139,6 +143,11 @@ def policies_digest(module: Module, pipeline: str, arch: str) -> str:
             said = sorted(f"{s.key} = {print_expr(s.value)}" for s in clause.settings or () if s.key != "budget")
             lines.append(f"{[e.name for e in n.results]} {said}")
     return _digest(lines)
+
+
+def ranges_digest(edges: Mapping[str, EdgeRange]) -> str:
+    """A digest of what is kept of each range, with the digits that a file has."""
+    return _digest([f"{name} {e.low:.9g} {e.high:.9g}" for name, e in edges.items()])
 
 
 def _pipeline(module: Module, name: str) -> Pipeline:

@@ -32,7 +32,7 @@ VERSION = 1
 """Of the format of files."""
 HELP = f"correct it, or {AGAIN}"
 WHAT = "a calibration file"
-KEYS = ("calibration", "pipeline", "program", "method", "samples", "random", "edges", "policies", "declined", "errors")
+KEYS = ("calibration", "pipeline", "program", "method", "samples", "random", "edges", "ranges", "policies", "declined", "errors")
 _NEEDED = ("calibration", "pipeline", "method", "edges")
 EDGE_KEYS = ("min", "max", "low", "high", "rms", "clipped", "nan", "inf")
 _EDGE_NEEDED = ("min", "max", "low", "high")
@@ -63,8 +63,8 @@ class _Reader(YamlReader):
         root = self._top(WHAT)
         values: dict[str, Any] = {}
         kinds: dict[str, Callable[[Any, str], Any]] = {
-            "calibration": self._version, "pipeline": self._text, "program": self._text, "policies": self._digests, "method": self._method,
-            "samples": self._count, "random": self._flag, "edges": self._edges, "declined": self._declined, "errors": self._errors}
+            "calibration": self._version, "pipeline": self._text, "program": self._text, "ranges": self._text, "policies": self._digests,
+            "method": self._method, "samples": self._count, "random": self._flag, "edges": self._edges, "declined": self._declined, "errors": self._errors}
         for key, node in self._entries(root, KEYS, WHAT) if root is not None else ():
             values[key] = kinds[key](node, f"'{key}'")
             self.spans[key] = self._span(node)
@@ -165,6 +165,8 @@ def calibration_text(c: Calibration) -> str:
         values = {k: _number(v, 9) for k, v in (("min", e.min), ("max", e.max), ("low", e.low), ("high", e.high))} | {"rms": _number(e.rms, 4)}
         values |= {k: v for k, v in (("clipped", _number(e.clipped, 4)), ("nan", str(e.nan)), ("inf", str(e.inf))) if v not in ("0.0", "0")}
         lines.append(f"  {_scalar(name)}: {{{', '.join(f'{k}: {v}' for k, v in values.items())}}}")
+    if c.ranges:
+        lines.append(f"ranges: {_scalar(c.ranges)}")
     if c.policies:
         lines += ["policies:", *(f"  {arch}: {_scalar(digest)}" for arch, digest in c.policies.items())]
     if any(c.declined.values()):

@@ -17,7 +17,7 @@ from pipelink_ir.ir.diagnostics import Diagnostic, ProgramError, Report, UsageEr
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Module
 from pipelink_ir.passes.manager import run_passes, step
-from pipelink_ir.passes.precision.calibrated import Calibration, EdgeRange, policies_digest, program_digest
+from pipelink_ir.passes.precision.calibrated import Calibration, EdgeRange, policies_digest, program_digest, ranges_digest
 from pipelink_ir.passes.precision.calibration_file import calibration_text
 from pipelink_ir.runtime.calibration import files, methods
 from pipelink_ir.runtime.calibration.differences import Difference
@@ -132,7 +132,7 @@ class Job:
         errors, checked, refused = self._errors(found, samples, archs, output)
         digests = {a: policies_digest(self.flat(a).module, flat.name, a) for a in errors}
         left = {a: tuple(k.edge for k in checked if k.arch == a and k.declined) for a in errors}
-        found = replace(found, errors=errors, policies=digests, declined=left)
+        found = replace(found, errors=errors, policies=digests, declined=left, ranges=ranges_digest(ranges) if errors else "")
         if output is not None:
             files.kept(found, output)
         refused += [d for a in errors for d in refusals(self.flat(a), a, found, checked, output)]

@@ -11,7 +11,7 @@ from pipelink_ir.grammar import parse
 from pipelink_ir.ir.diagnostics import ProgramError, Report
 from pipelink_ir.ir.nodes import Module
 from pipelink_ir.passes.manager import parse_passes, run_passes
-from pipelink_ir.passes.precision.calibrated import Calibration, EdgeRange, check_calibration, policies_digest, program_digest, scale_of
+from pipelink_ir.passes.precision.calibrated import Calibration, EdgeRange, check_calibration, policies_digest, program_digest, ranges_digest, scale_of
 from pipelink_ir.passes.precision.calibration_file import calibration_text, parse_calibration, read_calibration
 
 GOOD = """calibration: 1
@@ -249,3 +249,13 @@ def test_errors_of_a_plan_that_left_a_node_as_it_is_do_not_count_where_it_is_low
 
 def test_errors_of_another_policy_do_not_count() -> None:
     assert made().measured(flat(NET.replace("dtype = f16", "dtype = bf16")), "net", "sm_75") == {}
+
+
+def test_errors_of_other_ranges_do_not_count() -> None:
+    """Whoever edits a range has other codes than those whose errors were measured."""
+    thirds = {n: EdgeRange(-1 / 3, 2 / 3, -1 / 3, 2 / 3) for n in ("x", "h", "y")}
+    text = calibration_text(made(edges=thirds, ranges=ranges_digest(thirds)))
+    assert parse_calibration(text.encode(), "a.yaml").measured(flat(NET), "net", "sm_75") == {"y": 0.5}
+    narrow = text.replace("high: 0.666666667", "high: 0.5", 1)
+    assert narrow != text
+    assert parse_calibration(narrow.encode(), "a.yaml").measured(flat(NET), "net", "sm_75") == {}
