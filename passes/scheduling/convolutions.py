@@ -189,7 +189,7 @@ def convolution_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tens
     if found is None:
         return None
     down, across, *_ = found
-    if down.taps * across.taps == 1 or not _answered(picture, read, down, across):
+    if down.taps * across.taps == 1 or not _answered(picture, read):
         return None
     for panes in PANES:
         if n % panes == 0 and (panes == 1 or n // panes >= APART):
@@ -275,7 +275,7 @@ def _linear(x: Expr, factor: int) -> Iterator[tuple[str, int | None]]:
     yield from total.items()
 
 
-def _answered(t: Tensor, read: Read, down: Slide, across: Slide) -> bool:
+def _answered(t: Tensor, read: Read) -> bool:
     """Whether nothing is asked of an index but what a border answers, with one number around the picture."""
     words = read.access or ("",) * len(read.indices)
     slides = (len(words) - 3, len(words) - 2)

@@ -23,7 +23,7 @@ from pipelink_ir.passes.scheduling.columns import columns_of
 from pipelink_ir.passes.scheduling.counts import count, known, names, ranges_of, terms
 from pipelink_ir.passes.scheduling.long_rows import long_rows
 from pipelink_ir.passes.scheduling.risks import risky
-from pipelink_ir.passes.scheduling.shape import last_of, long, long_reductions, reads_of, row, sized
+from pipelink_ir.passes.scheduling.shape import last_of, long, long_reductions, reads_of, side_by_side, sized
 
 FEW = 128
 """Up to so many results of a reduction are computed in parts."""
@@ -155,7 +155,7 @@ class _Deriver:
         """Whether a kernel that puts together what parts of long rows give computes a reduction, by itself or together with results along those rows."""
         if near.kind == "result" and x is p.value:
             alone = long_rows(self.op, self._early, [(near, p)], tuple(range(len(p.axes))))
-            if alone is not None and all(row(self.op, self._early, p, r) for r in long_reductions(self.op, self._early, p)):
+            if alone is not None and all(side_by_side(self.op, self._early, r) for r in long_reductions(self.op, self._early, p)):
                 return True
         for t in self.op.tensors.values():
             if t.kind == "result" and t.shape and len(t.pieces) == 1:

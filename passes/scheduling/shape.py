@@ -54,12 +54,12 @@ def shape_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chos
     partial = [r.shared for r in found if len(r.shared) < rank]
     if partial:
         return Shape("block", max((tuple(sorted(axes)) for axes in partial), key=len))
-    if any(row(op, local, piece, r) for r in found):
+    if any(side_by_side(op, local, r) for r in found):
         return Shape("block", tuple(range(rank)))
     return Shape("grid")
 
 
-def row(op: TypedOperator, local: Callable[[str], bool], piece: Piece, r: Long) -> bool:
+def side_by_side(op: TypedOperator, local: Callable[[str], bool], r: Long) -> bool:
     """Whether the terms of a reduction lie side by side in memory, rather than those of neighbouring places."""
     if r.plain is None:
         return False

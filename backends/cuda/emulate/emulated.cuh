@@ -1,4 +1,4 @@
-// CUDA C++ for a host compiler: what kernels see when a processor plays the device. `machine.cpp` runs them, `compile.py` puts the texts together.
+// CUDA C++ for a host compiler: what kernels see when a processor plays the device. `machine.cpp` runs them, `library.py` puts the texts together.
 //
 // A block is a set of hand-switched stacks, one a thread, on one thread of the system; they change places at barriers and warp operations alone. Blocks run
 // one after the other, so shared memory is `static`. Half types, math and conversions are those of `pipelink.cuh` in plain C++. Not played: inline PTX, the

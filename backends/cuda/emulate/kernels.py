@@ -1,6 +1,6 @@
 """Compiled operators, kept for the process: many are compiled as one text, which costs a few milliseconds a kernel instead of some hundred.
 
-`prepare` compiles what is to be needed; `unit_of` finds it, or compiles it by itself.
+`units_of` makes operators ready to run; `prepare` compiles ahead what is to be needed.
 """
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ using u16 = unsigned short;
 
 enum Flags : u32 { WRITABLE = 1, SHARED = 2, TRACKED = 4 };
 
-// As `launch.py` lays it out.
+// As `library.py` lays it out.
 struct Region {
   const char* name;
   Address begin;

@@ -58,7 +58,7 @@ class Packer:
                 self._load(buffer, places, out, bound, before)
         for (buffer, terms), found in groups(self.e, out, lambda s: self._stored(s)).items():
             for places in self._stretches(buffer, terms, found):
-                self._store(buffer, places, out, bound, before, after)
+                self._store(buffer, places, out, before, after)
         return [s for k, own in enumerate(out) for s in (*before.get(k, ()), own, *after.get(k, ()))]
 
     def _loaded(self, s: form.Stmt) -> tuple[str, form.Expr] | None:
@@ -103,8 +103,7 @@ class Packer:
         for n, (k, (own, _)) in enumerate(zip(places, loads, strict=True)):
             stmts[k] = form.Let(own, form.Load(name, i64(n), kept, kept))
 
-    def _store(self, buffer: str, places: list[int], stmts: list[form.Stmt], bound: dict[str, int], before: dict[int, list[form.Stmt]],
-               after: dict[int, list[form.Stmt]]) -> None:
+    def _store(self, buffer: str, places: list[int], stmts: list[form.Stmt], before: dict[int, list[form.Stmt]], after: dict[int, list[form.Stmt]]) -> None:
         stores = [s for k in places if isinstance(s := stmts[k], form.Store)]
         name, kept = self._scratch(buffer), stores[0].memory.compute
         before.setdefault(min(places), []).append(form.Alloc(name, kept, i64(len(places))))
