@@ -27,7 +27,7 @@ from pipelink_ir.backends.cuda.names import Names, kernel_names
 from pipelink_ir.backends.cuda.prelude import NAME, shown
 from pipelink_ir.backends.cuda.target_facts import CUDA, TargetFacts
 from pipelink_ir.backends.loops.contents import blocks, makes
-from pipelink_ir.backends.loops.form import Attend, Block, Contract, For, Kernel, Program, evaluate
+from pipelink_ir.backends.loops.form import Attend, Block, Contract, For, Kernel, Program, Ring, evaluate
 from pipelink_ir.ir.dtypes import DType
 from pipelink_ir.ir.nodes import Define, Operator
 
@@ -160,9 +160,9 @@ def _emit_kernel(kernel: Kernel, symbol: str, facts: TargetFacts, threads: int, 
     streamed = streamed_in(kernel.body[-1].body) if kernel.body and isinstance(kernel.body[-1], For) else None
     if streamed is not None:
         # The teams, and a warpgroup that feeds them. Registers go from it to them, for which the compiler must know that a processor has one block.
-        teams = (streamed.ring if isinstance(streamed, Contract) else streamed.flow).teams
-        threads = 128 * (teams + 1)
-        bound = f"{threads}, {2 if isinstance(streamed, Contract) and teams == 1 else 1}"
+        ring = streamed.ring if isinstance(streamed, Contract) else streamed.flow
+        threads = 128 * (ring.teams + 1)
+        bound = f"{threads}, {ring.beside if isinstance(ring, Ring) else 1}"
     else:
         fit = str(kernel.fit) if threads * kernel.fit <= FEWEST else f"PL_FIT({threads}, {kernel.fit})"
         bound = f"{threads}, {fit}" if kernel.fit and facts.bounds_blocks else str(threads)

@@ -13,7 +13,7 @@ class Ring:
     time; the emitter puts `teams` of them into one block of the device, which take turns to multiply, and threads that feed them: `stages` tiles of 128 bytes
     of terms of both factors are there or on their way. `along`: whether neighbours in the memory of a factor are terms. `short`: so many instructions (of four
     for 128 bytes) are added up with the few bits that they have for sums, and then in f32; the teams then take the tiles that follow each other, whose rows do
-    as well, and all multiply at once."""
+    as well, and all multiply at once. `beside`: so many blocks run beside each other on a processor."""
 
     left: DType
     right: DType
@@ -24,6 +24,7 @@ class Ring:
     teams: int = 2
     stages: int = 5
     short: int = 0
+    beside: int = 1
 
     @property
     def rows(self) -> int:

@@ -28,6 +28,8 @@ from pipelink_ir.passes.scheduling.tensor_cores import EIGHTHS, HALVES, TensorCo
 
 ROWS, COLUMNS = 128, 192
 """The tile of a team."""
+PROCESSORS = 132
+"""Processors of a device of sm_90a. Of so many small tiles, or fewer, each has one for itself."""
 WIDTHS = (192, 128, 96, 64)
 """Columns that a tile may have."""
 ENOUGH = 64
@@ -88,7 +90,9 @@ class Streamed:
     boxes: Boxes | None = None
     """How the left factor is read off a picture, if it is one; then rows are the pixels of boxes."""
     small: bool = False
-    """Whether tiles are smaller than others: then a processor has two blocks, each of one team."""
+    """Whether tiles are smaller than others: then a block has one team."""
+    beside: int = 1
+    """Blocks of a processor."""
     large: Streamed | None = None
     """The same in large tiles, which is taken where sizes, which are not known, give enough of them."""
 
@@ -120,21 +124,25 @@ def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor,
             return None
         left, right = (replace(m, turned=not m.along) for m in (left, right))
     way: Streamed | None = None
-    for tile in _tiles(piece, product, right, short) if boxes is None else ((ROWS, _width(piece, product, right)),):
-        way = Streamed(found, left, right, (first, second), short, tile, boxes, boxes is None and tile != (ROWS, COLUMNS), way)
+    for tile in _tiles(piece, product, right, short) if boxes is None else ((ROWS, _width(piece, product, right), 1),):
+        way = Streamed(found, left, right, (first, second), short, tile[:2], boxes, boxes is None and tile[:2] != (ROWS, COLUMNS), tile[2], way)
     if way is None:
         return None
     otherwise = replace(found, unless=way)
     return replace(way, otherwise=otherwise, large=None if way.large is None else replace(way.large, otherwise=otherwise))
 
 
-def _tiles(piece: Piece, p: Product, right: Matrix, short: int) -> tuple[tuple[int, int], ...]:
+Tile = tuple[int, int, int]
+"""Rows, columns, and blocks of a processor."""
+
+
+def _tiles(piece: Piece, p: Product, right: Matrix, short: int) -> tuple[Tile, ...]:
     """The tiles of a team, large ones first where sizes decide that are not known; none where there is not enough to do."""
     rows, columns, batch = (_total([piece.axes[k] for k in axes]) for axes in (p.rows, p.columns, p.batch))
     depth = _total(ranges_of(p.reduce))
     if depth is not None and depth < DEEP:
         return ()
-    large, small = (ROWS, COLUMNS), None if short else small_tile(rows, columns, batch, right.along or right.turned)
+    large, small = (ROWS, COLUMNS, 1), None if short else small_tile(rows, columns, batch, right.along or right.turned)
     if rows is None or columns is None or batch is None:
         there = all(n is None or n >= size for n, size in ((rows, ROWS // 2), (columns, COLUMNS // 2)))
         return tuple(tile for tile in (large if there else None, small) if tile is not None)
@@ -143,7 +151,7 @@ def _tiles(piece: Piece, p: Product, right: Matrix, short: int) -> tuple[tuple[i
     return () if small is None or -(-rows // small[0]) * -(-columns // small[1]) * batch < LEAST else (small,)
 
 
-def small_tile(rows: int | None, columns: int | None, batch: int | None, along: bool) -> tuple[int, int] | None:
+def small_tile(rows: int | None, columns: int | None, batch: int | None, along: bool) -> Tile | None:
     """The tile where large ones would leave processors without work."""
     return None
 

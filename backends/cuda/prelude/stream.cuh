@@ -284,13 +284,20 @@ struct Stream {
   u8* draft;
   u32 ring, gates, phase, position, turn;
   int slot;
+  // Lines of the left factor that are brought: what lies behind the last one need not become zeros.
+  int lines;
   // The number of a warp, which the compiler is shown to be one for all its lanes: descriptions and addresses are then made once for a warp.
   int warp;
 
   // `shared` is SHARED bytes, `memory` 256 bytes of device memory for each block and 128 more. All tiles have the same number of `terms`, at least
   // one.
   PL_MEMBER Stream(u8* shared, u8* memory, const LEFT& a, const Panel<B>& b, int terms)
-      : left(a), right(b), steps((terms + DEPTH - 1) / DEPTH), phase(0), position(0), turn(0), slot(0), warp(thread() / 32) {
+      : left(a), right(b), steps((terms + DEPTH - 1) / DEPTH), phase(0), position(0), turn(0), slot(0), lines(ROWS), warp(thread() / 32) {
+    if constexpr (LEFT::BOXED) {
+      lines = LEFT::LINES;
+    } else if (ALONG_A && a.n1 < ROWS) {
+      lines = int(a.n1);
+    }
 #if PL_SM90A
     warp = __shfl_sync(0xffffffffu, warp, 0);
     const u32 at = shared_address(shared), begin = (at + 1023) / 1024 * 1024;
@@ -336,7 +343,7 @@ struct Stream {
 #if PL_SM90A
     if (TEAMS > 1) asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (thread() / 32 == TEAMS * 4) {
-      describe(draft, maps, left, DEPTH, ALONG_A ? ROWS : DEPTH);
+      describe(draft, maps, left, DEPTH, ALONG_A ? lines : DEPTH);
       describe(draft + 128, maps + 128, right, DEPTH, ALONG_B ? N : DEPTH);
     }
 #endif
@@ -357,14 +364,10 @@ struct Stream {
       const int k = step * DEPTH;
       gate_wait(empty(slot), phase ^ 1);
       if (elected()) {
+        gate_expect(gate, lines * 128 + B_BYTES);
         if constexpr (LEFT::BOXED) {
           const auto first = LEFT::term(left.pixel(row / ROWS, 0), k);
-          gate_expect(gate, LEFT::LINES * 128 + B_BYTES);
           box_copy(a, maps, k % LEFT::CHANNELS, first.x, first.y, first.picture, gate);
-        } else {
-          gate_expect(gate, STAGE);
-        }
-        if constexpr (LEFT::BOXED) {
         } else if (ALONG_A) {
           box_copy(a, maps, k, row, row_batch, gate);
         } else {

@@ -31,7 +31,8 @@ from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.few import CHUNK, TERMS, Few
 from pipelink_ir.passes.scheduling.tensor_cores import plain_read
 
-WARPS = 4
+WARPS, UNEVEN = 4, 8
+"""Warps of a block; where lines of columns begin anywhere, since more are on their way then."""
 TILES = 2
 """Times eight columns of a block, where terms lie side by side."""
 AHEAD = 4
@@ -43,8 +44,9 @@ FIT, COMPUTED, ACROSS = 6, 4, 2
 def few_body(op: TypedOperator, plan: Plan, sites: Sites, job: Job, way: Few, chosen: Mapping[str, int] | None = None) -> tuple[Lowering, int]:
     """The kernel, still open, and the number of threads that it needs."""
     lo = Lowering(op, plan, sites, frozenset((job[0].name,)), chosen)
-    _Few(lo, [job], way).write()
-    return lo, 32 * WARPS
+    made = _Few(lo, [job], way)
+    made.write()
+    return lo, 32 * made.warps
 
 
 class _Few(Tiled):
@@ -53,6 +55,7 @@ class _Few(Tiled):
     def __init__(self, lo: Lowering, jobs: list[Job], way: Few) -> None:
         super().__init__(lo, jobs, way.product)
         self.way = way
+        self.warps = UNEVEN if way.uneven else WARPS
         self.stream = lo.op.tensors[way.stream]
         self.each = TERMS if way.across else CHUNK // self.stream.dtype.bytes * way.shared
         """Terms that a lane has of a step."""
@@ -65,8 +68,8 @@ class _Few(Tiled):
         self.term = self.depth.ranges[0][0]
         self.elements = CHUNK // self.stream.dtype.bytes
         self.last = self.terms // self.each - 1
-        self.whole = self.terms % (4 * self.each * WARPS) == 0
-        self.steps = -(-self.terms // (4 * self.each * WARPS))
+        self.whole = self.terms % (4 * self.each * self.warps) == 0
+        self.steps = -(-self.terms // (4 * self.each * self.warps))
         self.ahead = max(n for n in range(1, AHEAD + 1) if self.steps % n == 0)
         self.line: Atom = i64(0)
         self.quarter: Atom = i64(0)
@@ -86,18 +89,18 @@ class _Few(Tiled):
     def _tile(self, first: Atom) -> None:
         e, rows, columns = self.e, 8 * self.halves, 8 * self.tiles
         all_sums = e.memory("together")
-        e.raw(form.Alloc(all_sums, self.kind.dtype, i64(WARPS * columns * rows), True))
+        e.raw(form.Alloc(all_sums, self.kind.dtype, i64(self.warps * columns * rows), True))
         read = plain_read(self.way.product.left)
         assert read is not None
         if self.way.uneven:
-            with self.team.each("t", 32 * WARPS) as t:
+            with self.team.each("t", 32 * self.warps) as t:
                 self._warp(first, t, all_sums, None)
         else:
             wide = e.op("and", aligned(self.lo, self.stream.name, CHUNK), aligned(self.lo, read.tensor, CHUNK))
             ring = e.memory("ring")
-            e.raw(form.Alloc(ring, self.stream.dtype, i64(self.ahead * self.parts * 32 * WARPS * self.elements), True))
+            e.raw(form.Alloc(ring, self.stream.dtype, i64(self.ahead * self.parts * 32 * self.warps * self.elements), True))
             for cond, through in ((wide, ring), (e.op("not", wide), None)):
-                with e.when(cond), self.team.each("t", 32 * WARPS) as t:
+                with e.when(cond), self.team.each("t", 32 * self.warps) as t:
                     self._warp(first, t, all_sums, through)
         e.raw(form.Barrier())
         with self.team.loop("p", i64(0), i64(rows * columns), nonempty=True) as p:
@@ -169,17 +172,17 @@ class _Few(Tiled):
     def _slot(self, t: Atom, slot: int, part: int) -> Atom:
         """Where in the ring a lane has 16 bytes."""
         e = self.e
-        return e.op("+", e.op("*", t, i64(self.elements)), i64((slot * self.parts + part) * 32 * WARPS * self.elements))
+        return e.op("+", e.op("*", t, i64(self.elements)), i64((slot * self.parts + part) * 32 * self.warps * self.elements))
 
     def _unit(self, step: Atom, warp: Atom) -> Atom:
         """The number of what a lane has of a step; each is 16 bytes of a column."""
         e = self.e
-        return e.op("+", e.op("*", e.op("+", e.op("*", step, i64(WARPS)), warp), i64(4)), self.quarter)
+        return e.op("+", e.op("*", e.op("+", e.op("*", step, i64(self.warps)), warp), i64(4)), self.quarter)
 
     def _all(self, memory: str, at: Atom, step: int) -> Atom:
         """The sums of all warps."""
         e, dtype = self.e, self.kind.dtype
-        parts = [e.bind("part", form.Load(memory, e.op("+", at, i64(n * step)), dtype, dtype)) for n in range(WARPS)]
+        parts = [e.bind("part", form.Load(memory, e.op("+", at, i64(n * step)), dtype, dtype)) for n in range(self.warps)]
         total = parts[0]
         for part in parts[1:]:
             total = e.bind("dot", form.Op("+", (total, part), dtype))

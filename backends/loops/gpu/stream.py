@@ -47,8 +47,8 @@ GROUP = 16
 MAP_WORDS = 32
 """i64 that a block needs for what it tells the copy engine."""
 TEAM, TEAMS = 128, 2
-HALF = 115712
-"""Bytes of shared memory of a block, where a processor has two: those with small tiles."""
+SHARED = {1: 231424, 2: 115712}
+"""Bytes of shared memory of a block with small tiles, by the number of blocks of a processor."""
 BYTES = 8
 """Pairs of bytes that a thread makes and stores together."""
 
@@ -203,7 +203,8 @@ class _Stream(Streams):
         teams = 1 if way.small else TEAMS
         self.ring = form.Ring(*way.dtypes, self.kind.dtype, self.tall // 64 // (teams if way.short else 1), self.wide, along, teams, short=way.short)
         if way.small:
-            self.ring = replace(self.ring, stages=(HALF - self.ring.shared) // (128 * (self.tall + self.wide)) + self.ring.stages)
+            stages = (SHARED[way.beside] - self.ring.shared) // (128 * (self.tall + self.wide)) + self.ring.stages
+            self.ring = replace(self.ring, stages=stages, beside=way.beside)
 
     def write(self) -> None:
         """Writes the kernel."""

@@ -15,13 +15,13 @@ from pipelink_ir.passes.scheduling import streams
 from tests.unit.cuda_emulated.test_products import HOPPER, array, close, run, text_of
 from tests.unit.passes.measured import weights_alone
 
-TILES = [(64, 64), (64, 96), (64, 128), (128, 64), (128, 96), (128, 128)]
+TILES = [(64, 64, 2), (64, 96, 2), (64, 128, 2), (64, 128, 1), (128, 64, 2), (128, 128, 1)]
 
 
 @pytest.fixture(params=TILES, ids=str)
-def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int, int]:
     """Products stream however small they are, in small tiles."""
-    found: tuple[int, int] = request.param
+    found: tuple[int, int, int] = request.param
     for name, value in (("LEAST", 1), ("DEEP", 1), ("ENOUGH", 4), ("small_tile", lambda *_: found)):
         monkeypatch.setattr(streams, name, value)
     return found
@@ -29,7 +29,7 @@ def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tup
 
 @pytest.mark.parametrize(("m", "k", "n"), [(64, 72, 264), (17, 41, 133)])
 @pytest.mark.parametrize("columns", [False, True])
-def test_tiles(tile: tuple[int, int], m: int, k: int, n: int, columns: bool) -> None:
+def test_tiles(tile: tuple[int, int, int], m: int, k: int, n: int, columns: bool) -> None:
     if columns and tile[1] % 64:
         pytest.skip("columns that lie side by side come 64 at a time")
     x, w = array("f16", m, k), array("f16", k, n)
@@ -40,20 +40,20 @@ def test_tiles(tile: tuple[int, int], m: int, k: int, n: int, columns: bool) -> 
     close(got, x.astype(np.float64) @ w.astype(np.float64), 1e-3)
 
 
-@pytest.mark.parametrize("tile", [(64, 128)], indirect=True)
+@pytest.mark.parametrize("tile", [(64, 128, 1)], indirect=True)
 @pytest.mark.parametrize(("m", "k", "n"), [(64, 72, 264), (300, 41, 200), (0, 8, 8)])
-def test_rows_that_are_not_known_have_tiles_of_both_sizes(tile: tuple[int, int], m: int, k: int, n: int) -> None:
+def test_rows_that_are_not_known_have_tiles_of_both_sizes(tile: tuple[int, int, int], m: int, k: int, n: int) -> None:
     x, w = array("bf16", m, k), array("bf16", k, n)
     got = run(text_of("MxKxbf16", "KxNxbf16", "MxNxf32", "%y[i, j] = sum[k < K](%x[i, k] * %w[k, j])"), HOPPER, x=x, w=w)
     assert {"mm.y", "mm.y.small", "mm.y.otherwise"} <= set(kernels.COUNT.kernels)
     close(got, x.astype(np.float64) @ w.astype(np.float64), 1e-6)
 
 
-@pytest.mark.parametrize("tile", [(64, 128)], indirect=True)
+@pytest.mark.parametrize("tile", [(64, 128, 1)], indirect=True)
 @pytest.mark.parametrize("rows", [17, 300])
 @pytest.mark.parametrize("open_", [False, True])
 @pytest.mark.parametrize("dtype", ["i8", "i4"])
-def test_codes_become_halves_before(tile: tuple[int, int], rows: int, open_: bool, dtype: str) -> None:
+def test_codes_become_halves_before(tile: tuple[int, int, int], rows: int, open_: bool, dtype: str) -> None:
     """Weights alone are codes, and rows are more than few."""
     k, n = 96, 200
     text = weights_alone(rows, dtype, k, n).replace("@p", "@main")
@@ -75,7 +75,7 @@ def test_codes_become_halves_before(tile: tuple[int, int], rows: int, open_: boo
 
 @pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
 @pytest.mark.parametrize(("dtype", "columns"), [("f16", True), ("bf16", False), ("i8", False)])
-def test_nvrtc_takes_them_without_spills(tile: tuple[int, int], dtype: str, columns: bool) -> None:
+def test_nvrtc_takes_them_without_spills(tile: tuple[int, int, int], dtype: str, columns: bool) -> None:
     if columns and tile[1] % 64:
         pytest.skip("columns that lie side by side come 64 at a time")
     shape, at = ("1024x512", "k, j") if columns else ("512x1024", "j, k")
