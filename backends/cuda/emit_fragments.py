@@ -172,7 +172,7 @@ def _panel(p: Panel, dtype: DType, e: Expressions) -> str:
 
 
 def _picture(b: Boxes, dtype: DType) -> str:
-    return f"pl::Picture<{', '.join((memory_type(dtype), *map(str, (b.channels, *b.box, b.taps, *b.step, *b.apart, *b.begin))))}>"
+    return f"pl::Picture<{', '.join((memory_type(dtype), *map(str, (b.channels, b.pixels, b.taps, *b.step, *b.apart, *b.begin))))}>"
 
 
 def tile_text(s: Streamed, e: Expressions) -> str:

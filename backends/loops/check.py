@@ -5,7 +5,6 @@ what stands before and around a parallel loop; the depth of expressions. Not che
 """
 from __future__ import annotations
 
-from math import prod
 from typing import NoReturn, assert_never
 
 from pipelink_ir.backends.loops import form
@@ -150,7 +149,7 @@ class _Checker:
             self.need(self.memory.get(p.buffer) is dtype and self.memory.get(p.other) is dtype, "a factor holds another dtype")
             self.need(p.moved.dtype is BOOL, "where a factor lies is no bool")
             b = p.boxes
-            self.need(len(p.sizes) == (3 if b is None else 5) and (b is None or (p is s.left and r.along[0] and not r.short and prod(b.box) <= r.rows)),
+            self.need(len(p.sizes) == (3 if b is None else 8) and (b is None or (p is s.left and r.along[0] and not r.short and b.pixels <= r.rows)),
                       "a factor has other sizes")
         self.need(all(r.along) or r.left.bytes == 2, "bytes cannot be transposed")
         self.need(all(x.dtype is I64 for x in places(s)), "a place of a product is no i64")

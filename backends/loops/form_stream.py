@@ -49,11 +49,11 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """How a picture is a factor: each tile has the pixels of a box of the result as lines, `box` of them across, down and behind. Their
+    """How a picture is a factor: each tile has the pixels of a box of the result as lines, so many of them. Their
     terms are the `channels` of each of the pixels around `step` times a pixel plus `begin`, `apart` from each other, `taps` a row. Pairs: across and down."""
 
     channels: int
-    box: tuple[int, int, int]
+    pixels: int
     taps: int
     step: tuple[int, int]
     apart: tuple[int, int]
@@ -64,8 +64,8 @@ class Boxes:
 class Panel:
     """A factor as it lies in a buffer, from its first element on: elements along three axes, the fastest first, and how many lie from one place to the next
     along the second and the third, multiples of 16 bytes. What lies outside is zero. Of the first two axes one counts terms and one lines; the third is the
-    batch. Where `moved` holds, it lies so in the buffer `other` instead. Of a picture in `boxes` the sizes are its pixels across and down, the pictures, and
-    boxes across and down; `steps` are elements from one row, and from one picture, to the next."""
+    batch. Where `moved` holds, it lies so in the buffer `other` instead. Of a picture in `boxes` the sizes are its pixels across and down, the pictures, the
+    boxes across and down, and the pixels across and down and the pictures of a box; `steps` are elements from one row, and from one picture, to the next."""
 
     buffer: str
     sizes: tuple[Expr, ...]

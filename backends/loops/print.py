@@ -135,7 +135,7 @@ def _factor(f: form.Factor) -> str:
 def _panel(p: form.Panel, along: bool) -> str:
     sizes, steps = ", ".join(map(expr_text, p.sizes)), ", ".join(map(expr_text, p.steps))
     moved = "" if p.other == p.buffer else f" or %{p.other} if {expr_text(p.moved)}"
-    boxes = "" if p.boxes is None else f" in boxes of {'x'.join(map(str, p.boxes.box))}"
+    boxes = "" if p.boxes is None else f" in boxes of {p.boxes.pixels}"
     return f"%{p.buffer}[{sizes} steps {steps}{'' if along else ' across'}]{moved}{boxes}"
 
 

@@ -18,20 +18,27 @@ from pipelink_ir.passes.scheduling.tensor_cores import plain_read
 
 LINE = 128
 """Bytes of the channels that are brought at once."""
-USUAL = (16, 8, 1)
-"""Pixels across and down, and pictures, of a box where sizes are not known."""
+Box = tuple[int, int, int]
+"""Pixels across and down, and pictures."""
+SOME = ((16, 8, 1), (8, 8, 2), (4, 4, 8), (2, 2, 32))
+"""The boxes of which those are taken that suit a call, where sizes are not known."""
 STEP, SIDE = 2, 256
 """The largest step, and places of a picture that a box spans along an axis at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """A picture as a factor: its slides down and across, the channels of a pixel, and pixels across, down and pictures of a box."""
+    """A picture as a factor: its slides down and across, the channels of a pixel, and boxes, all of as many pixels, of which a call takes the best ones."""
 
     down: Slide
     across: Slide
     channels: int
-    box: tuple[int, int, int]
+    some: tuple[Box, ...]
+
+    @property
+    def pixels(self) -> int:
+        """Of a box."""
+        return prod(self.some[0])
 
 
 def boxes_of(t: Tensor, p: Product, piece: Piece, rows: int) -> Boxes | None:
@@ -52,23 +59,22 @@ def boxes_of(t: Tensor, p: Product, piece: Piece, rows: int) -> Boxes | None:
         return None
     sizes = [count(piece.axes[k]) for k in p.rows]
     pictures = [n for n in sizes[:-2] if n is not None]
-    box = _box(sizes[-1], sizes[-2], prod(pictures) if len(pictures) == len(sizes) - 2 else None, rows)
-    return Boxes(down, across, channels, box)
+    if len(pictures) < len(sizes) - 2 or sizes[-1] is None or sizes[-2] is None:
+        return Boxes(down, across, channels, SOME)
+    return Boxes(down, across, channels, (best_box(sizes[-1], sizes[-2], prod(pictures), rows),))
 
 
-def _box(wide: int | None, high: int | None, pictures: int | None, rows: int) -> tuple[int, int, int]:
-    """The box of which the fewest cover a result; of those the widest, as neighbours share what they read."""
-    if wide is None or high is None:
-        return USUAL
+def best_box(wide: int, high: int, pictures: int, rows: int) -> Box:
+    """The box of at most so many pixels of which the fewest cover a result; of those the widest, as neighbours share what they read."""
 
     def parts(size: int, of: int) -> int:
         return -(-size // of)
 
-    best, most = USUAL, 0.0
+    best, fewest = SOME[0], wide * high * pictures + 1
     for x in range(1, min(wide, rows, SIDE // STEP) + 1):
         for y in range(1, min(high, rows // x, SIDE // STEP) + 1):
-            n = min(pictures or 1, rows // (x * y))
-            share = wide * high * (pictures or 1) / (parts(wide, x) * parts(high, y) * parts(pictures or 1, n) * rows)
-            if share >= most:
-                best, most = (x, y, n), share
+            n = max(1, min(pictures, rows // (x * y)))
+            count = parts(wide, x) * parts(high, y) * parts(pictures, n)
+            if count <= fewest:
+                best, fewest = (x, y, n), count
     return best

@@ -17,23 +17,22 @@ template <typename T> struct Panel {
   const T* at;
   i64 n0, n1, n2, step1, step2;
 };
-// A picture as a factor: of a tile each line is a pixel of a box of the result, WIDE across, HIGH down and PICTURES behind each other, and its terms are the channels
-// of pixels around the place `STEP` times it and `BEGIN`, `APART` from each other, TAPS in a row. Pixels across and down, pictures, and boxes across and down.
-template <typename T, int CHANNELS_, int WIDE_, int HIGH_, int PICTURES_, int TAPS, int STEP_X_, int STEP_Y_, int APART_X, int APART_Y, int BEGIN_X, int BEGIN_Y>
-struct Picture {
+// A picture as a factor: of a tile the first LINES_ lines are the pixels of a box of the result, and their terms the channels of pixels around the place `STEP` times
+// a pixel and `BEGIN`, `APART` from each other, TAPS in a row. Pixels across and down, pictures, boxes across and down, and pixels and pictures of a box.
+template <typename T, int CHANNELS_, int LINES_, int TAPS, int STEP_X_, int STEP_Y_, int APART_X, int APART_Y, int BEGIN_X, int BEGIN_Y> struct Picture {
   using Element = T;
   static constexpr bool BOXED = true;
-  static constexpr int CHANNELS = CHANNELS_, WIDE = WIDE_, HIGH = HIGH_, PICTURES = PICTURES_, STEP_X = STEP_X_, STEP_Y = STEP_Y_;
-  static constexpr int LINES = WIDE * HIGH * PICTURES;
+  static constexpr int CHANNELS = CHANNELS_, LINES = LINES_, STEP_X = STEP_X_, STEP_Y = STEP_Y_;
   const T* at;
-  i64 n0, n1, n2, across, down, step1, step2;
+  i64 n0, n1, n2, across, down, wide, high, pictures, step1, step2;
   struct Place {
     int x, y, picture;
   };
   // Pixel `line` of box `number` of the result.
   PL_MEMBER Place pixel(int number, int line) const {
-    const int above = number / int(across);
-    return {(number - above * int(across)) * WIDE + line % WIDE, above % int(down) * HIGH + line / WIDE % HIGH, above / int(down) * PICTURES + line / (WIDE * HIGH)};
+    const int above = number / int(across), below = line / int(wide);
+    return {(number - above * int(across)) * int(wide) + (line - below * int(wide)), above % int(down) * int(high) + below % int(high),
+            above / int(down) * int(pictures) + below / int(high)};
   }
   // What a pixel of the result reads at a term; of all those of a box the first comes first.
   static PL_MEMBER Place term(const Place& p, int k) {
@@ -161,9 +160,9 @@ template <typename P> PL_DEVICE void describe(u8* draft, u8* map, const P& p, in
     if constexpr (P::BOXED) {
       PL_TELL("rank", "", "b32", "n", 3);
       PL_TELL_AXIS("0", P::CHANNELS, box0, 1);
-      PL_TELL_AXIS("1", p.n0, P::WIDE * P::STEP_X, P::STEP_X);
-      PL_TELL_AXIS("2", p.n1, P::HIGH * P::STEP_Y, P::STEP_Y);
-      PL_TELL_AXIS("3", p.n2, P::PICTURES, 1);
+      PL_TELL_AXIS("1", p.n0, int(p.wide) * P::STEP_X, P::STEP_X);
+      PL_TELL_AXIS("2", p.n1, int(p.high) * P::STEP_Y, P::STEP_Y);
+      PL_TELL_AXIS("3", p.n2, int(p.pictures), 1);
       PL_TELL_STEP("0", P::CHANNELS);
       PL_TELL_STEP("1", p.step1);
       PL_TELL_STEP("2", p.step2);

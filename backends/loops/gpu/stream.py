@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from math import prod
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import FALSE, TRUE, Atom, i64, key_of
 from pipelink_ir.backends.loops.gpu.flat import Flat, unravel
+from pipelink_ir.backends.loops.gpu.pictures import Three, grid_of, pixel_of, pixels_of
 from pipelink_ir.backends.loops.gpu.product import Tiled
 from pipelink_ir.backends.loops.lower import Lowering, Sites
 from pipelink_ir.backends.loops.nests import Job
@@ -99,23 +99,7 @@ def _down(nest: Tiled, way: Streamed) -> Atom:
     """How many tiles lie below each other."""
     if way.boxes is None:
         return _parts(nest, nest.down, way.tile[0])
-    across, down, behind = _boxes(nest, way.boxes)
-    return nest.e.op("*", nest.e.op("*", across, down), behind)
-
-
-def _boxes(nest: Tiled, boxes: Boxes) -> tuple[Atom, Atom, Atom]:
-    """How many boxes cover the pixels of a result across, down, and its pictures."""
-    wide, high, pictures = _pixels(nest)
-    return _ceil(nest, wide, boxes.box[0]), _ceil(nest, high, boxes.box[1]), _ceil(nest, pictures, boxes.box[2])
-
-
-def _pixels(nest: Tiled) -> tuple[Atom, Atom, Atom]:
-    """The pixels of a result across and down, and its pictures."""
-    sizes = [nest.e.op("max", nest.axes[k].n, i64(0)) for k in nest.product.rows]
-    pictures: Atom = i64(1)
-    for n in sizes[:-2]:
-        pictures = nest.e.op("*", pictures, n)
-    return sizes[-1], sizes[-2], pictures
+    return grid_of(nest, way.boxes).total
 
 
 def aligned(lo: Lowering, tensor: str, size: int) -> Atom:
@@ -248,9 +232,9 @@ class _Stream(Streams):
 
         p, boxes = self.product, self.way.boxes
         down = part(p.rows, self.tall)
-        if boxes is not None:
-            across, high, pictures = boxes.box
-            down = _times(_times(part(p.rows[-1:], across), part(p.rows[-2:-1], high)), part(p.rows[:-2], pictures))
+        for n, (across, high, pictures) in enumerate(boxes.some if boxes is not None else ()):
+            some = _times(_times(part(p.rows[-1:], across), part(p.rows[-2:-1], high)), part(p.rows[:-2], pictures))
+            down = form.Op("min", (down, some), I64) if n else some
         blocks = form.Op("*", (part(p.batch, 1), form.Op("*", (down, part(p.columns, self.wide)), I64)), I64)
         # They begin at a multiple of 128 bytes.
         return form.Op("+", (form.Op("*", (blocks, i64(self.tall // self.ring.rows * MAP_WORDS)), I64), i64(16)), I64)
@@ -276,12 +260,12 @@ class _Stream(Streams):
         pictures: Atom = i64(1)
         for n in before:
             pictures = e.op("*", pictures, n)
-        across, down, _ = _boxes(self, b)
+        grid = self.grid = grid_of(self, b)
         row = e.op("*", wide, i64(b.channels))
         x, y = b.across, b.down
-        boxes = form.Boxes(b.channels, b.box, x.taps, (x.step, y.step), (x.apart, y.apart), (x.begin, y.begin))
+        boxes = form.Boxes(b.channels, b.pixels, x.taps, (x.step, y.step), (x.apart, y.apart), (x.begin, y.begin))
         source = self._source(self.way.left)
-        return form.Panel(source, (wide, high, pictures, across, down), (row, e.op("*", row, high)), source, FALSE, boxes)
+        return form.Panel(source, (wide, high, pictures, *grid.counts[:2], *grid.box), (row, e.op("*", row, high)), source, FALSE, boxes)
 
     def _source(self, m: Matrix) -> str:
         return self.lo.buffer(self.lo.op.tensors[m.tensor])
@@ -425,26 +409,22 @@ class _Stream(Streams):
         e, boxes = self.e, self.way.boxes
         if boxes is None:
             return TRUE
-        inside = [e.op("<", at, n) for at, n in zip(self._pixel(r, boxes), _pixels(self), strict=True)]
-        return e.all_of([*([] if prod(boxes.box) == self.tall else [e.op("<", self._line(r), i64(prod(boxes.box)))]), *inside])
+        inside = [e.op("<", at, n) for at, n in zip(self._pixel(r), pixels_of(self), strict=True)]
+        return e.all_of([*([] if boxes.pixels == self.tall else [e.op("<", self._line(r), i64(boxes.pixels))]), *inside])
 
     def _line(self, r: Atom) -> Atom:
         return self.e.op("-", r, self.e.op("*", self.box, i64(self.tall)))
 
-    def _pixel(self, r: Atom, boxes: Boxes) -> tuple[Atom, Atom, Atom]:
-        """Where a row of a box lies: across, down, and in which picture."""
-        e, (wide, high, pictures), (across, down, _) = self.e, boxes.box, _boxes(self, boxes)
-        line, above = self._line(r), e.op("quot", self.box, across)
-        x = e.op("+", e.op("*", e.op("rest", self.box, across), i64(wide)), e.op("rest", line, i64(wide)))
-        y = e.op("+", e.op("*", e.op("rest", above, down), i64(high)), e.op("rest", e.op("quot", line, i64(wide)), i64(high)))
-        return x, y, e.op("+", e.op("*", e.op("quot", above, down), i64(pictures)), e.op("quot", line, i64(wide * high)))
+    def _pixel(self, r: Atom) -> Three:
+        """Where a row of a box lies."""
+        return pixel_of(self, self.grid, self.box, self._line(r))
 
     def _places(self, r: Atom) -> list[Atom]:
         """Where a row lies along its axes; for one that is no pixel, where another does."""
-        lo, e, boxes = self.lo, self.e, self.way.boxes
-        if boxes is None:
+        lo, e = self.lo, self.e
+        if self.way.boxes is None:
             return unravel(lo, self.down.ranges, r)
-        x, y, picture = (e.op("min", at, e.op("-", n, i64(1))) for at, n in zip(self._pixel(r, boxes), _pixels(self), strict=True))
+        x, y, picture = (e.op("min", at, e.op("-", n, i64(1))) for at, n in zip(self._pixel(r), pixels_of(self), strict=True))
         return [*unravel(lo, self.down.ranges[:-2], picture), y, x]
 
     def _at(self, r: Atom, c: Atom) -> tuple[Atom, ...]:
