@@ -1,6 +1,7 @@
 """Whole pipelines on the machine: with other launches, with wide indices, beyond 2^31 elements; and that nothing is left out."""
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from pipelink_ir.backends.cuda.emulate import kernels
 from pipelink_ir.backends.cuda.emulate.executable import EmulatedExecutable, Options, load
 from pipelink_ir.ir.diagnostics import ExecutionError
+from pipelink_ir.ir.nodes import Module
 from pipelink_ir.runtime.compile import read
 from tests.cases.stored import stored
 from tests.emulated import lowered, prepare
@@ -20,8 +22,13 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.plir"))
 Array = np.ndarray[Any, Any]
 
 
+@cache
+def _module(program: str | Path) -> Module | None:
+    return lowered(read(program))
+
+
 def executable(program: str | Path, options: Options | None = None) -> EmulatedExecutable:
-    module = lowered(read(program))
+    module = _module(program)
     assert module is not None
     return load(module, module.pipelines[0].name, options)
 
@@ -29,7 +36,7 @@ def executable(program: str | Path, options: Options | None = None) -> EmulatedE
 @pytest.fixture(scope="module")
 def everything() -> int:
     """All programs of the repository, compiled together."""
-    return prepare(lowered(read(path)) for path in [*CASES, *EXAMPLES])
+    return prepare(map(_module, [*CASES, *EXAMPLES]))
 
 
 def test_nothing_is_left_out(everything: int, capsys: pytest.CaptureFixture[str]) -> None:

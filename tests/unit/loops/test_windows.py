@@ -170,9 +170,12 @@ def test_pictures_of_a_batch_are_computed_apart(shape: tuple[int, int, int]) -> 
     np.testing.assert_allclose(results(text, x=x)["y"], want, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("x", "k"), [("i8", "i8"), ("u8", "i8"), ("i8", "u8"), ("u8", "u8")])
-@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
-@pytest.mark.parametrize("size", [(4, 8, 8), (5, 7, 16), (3, 16, 3)], ids=str)
+OF_BYTES = [("i8", "i8", "NHWC", (4, 8, 8)), ("u8", "i8", "NHWC", (5, 7, 16)), ("i8", "u8", "NHWC", (3, 16, 3)), ("u8", "u8", "NHWC", (4, 8, 8)),
+            ("i8", "i8", "NCHW", (5, 7, 16)), ("u8", "i8", "NCHW", (3, 16, 3)), ("i8", "u8", "NCHW", (4, 8, 8)), ("u8", "u8", "NCHW", (5, 7, 16))]
+"""All dtypes in each layout, and all sizes in each."""
+
+
+@pytest.mark.parametrize(("x", "k", "layout", "size"), OF_BYTES, ids=str)
 def test_products_of_bytes_are_added_by_fours(x: str, k: str, layout: str, size: tuple[int, int, int]) -> None:
     h, w, c = size
     at = ("1, h, w, c", "1, h + i - 1, w + j - 1, c", "HxWxC") if layout == "NHWC" else ("1, c, h, w", "1, c, h + i - 1, w + j - 1", "CxHxW")
