@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.dtypes import F32
+from pipelink_ir.ir.gpus import facts_of
 from pipelink_ir.ir.nodes import Apply, Define, Module, Node, Operator, Reduce
 from pipelink_ir.ir.targets import CALLED, EMULATED, Arch, arch_of_target
 from pipelink_ir.ir.walk import walk
@@ -80,27 +81,36 @@ def _kernels(op: Operator, arch: Arch) -> Iterator[Said]:
     plan = gpu_plan(typed, stored)
     for name, why in reasons(typed, known).items():
         yield "declined", f"no kernel of its own computes the attention '%{name}': {why}"
-    for name, ways in _attentions(kernels_of(typed, plan, known)).items():
+    for name, ways in _attentions(kernels_of(typed, plan, known), arch).items():
         yield "other", f"'%{name}' is attention on tensor cores, {ways}"
     for k in kernels_of(typed, plan, known):
+        product = f"'%{k.jobs[0][0].name}' is a product on tensor cores,"
         if isinstance(k.way, Streamed):
             if k.way.large is not None:
                 continue  # the same in smaller tiles
             held = "tf32" if k.way.dtypes[0] is F32 else k.way.dtypes[0].name
-            yield "other", (f"'%{k.jobs[0][0].name}' is a product on tensor cores, wgmma of {held}, its factors streamed by the copy engine"
-                            f"{_made(k.way)}; where memory or sizes are not fit for that, {k.way.otherwise.instruction}")
+            yield "other", (f"{product} wgmma of {held}, its factors streamed by the copy engine"
+                            f"{_made(k.way)}; where memory or sizes are not fit for that, {_instruction(k.way.otherwise, arch)}")
         elif isinstance(k.way, Few):
-            yield "other", f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.left}, of few rows, '%{k.way.stream}' read once"
+            yield "other", f"{product} {_instruction(k.way, arch)} of {k.way.left}, of few rows, '%{k.way.stream}' read once"
         elif isinstance(k.way, Convolution):
-            yield "other", (f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.left}, its windows read from tiles of the "
+            yield "other", (f"{product} {_instruction(k.way, arch)} of {k.way.left}, its windows read from tiles of the "
                             f"picture in shared memory, {' x '.join(map(str, k.way.tile))} places each")
         elif isinstance(k.way, Strips):
-            yield "other", f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.left}, in strips of rows that stay in registers"
+            yield "other", f"{product} {_instruction(k.way, arch)} of {k.way.left}, in strips of rows that stay in registers"
         elif isinstance(k.way, TensorCores) and k.way.unless is None:
-            yield "other", f"'%{k.jobs[0][0].name}' is a product on tensor cores, {k.way.instruction} of {k.way.factors}{_better(arch, k.way)}"
+            yield "other", f"{product} {_instruction(k.way, arch)} of {k.way.factors}{_better(arch, k.way)}"
         elif isinstance(k.way, Product):
             why = why_not(typed, plan.local, k.way, known) or "it has too few rows"
             yield "declined", f"tensor cores do not compute the product '%{k.jobs[0][0].name}': {why}"
+
+
+def _instruction(way: Attention | Convolution | Few | Strips | TensorCores, arch: Arch) -> str:
+    """What the kernel is made of on an architecture: where that has no instruction of a shape, several smaller ones do its work."""
+    facts = facts_of(arch)
+    left = way.factors if isinstance(way, Attention) else way.left
+    shape = facts.shape("tf32" if left is F32 else left.name) if facts is not None else None
+    return f"mma.sync {shape}" if shape is not None and way.instruction.startswith("mma.sync") else way.instruction
 
 
 def _made(way: Streamed) -> str:
@@ -120,14 +130,14 @@ def _made(way: Streamed) -> str:
     return out
 
 
-def _attentions(kernels: Iterable[KernelPlan]) -> dict[str, str]:
+def _attentions(kernels: Iterable[KernelPlan], arch: Arch) -> dict[str, str]:
     """What is said of each definition that is attention."""
     out: dict[str, str] = {}
     for k in kernels:
         if isinstance(k.way, Attention):
             times = "once" if k.way.found.rounded is None else "twice, since its weights are rounded once they are divided"
             fed = "wgmma of {0}, fed by the copy engine, or where memory or sizes are not fit for that {1}" if k.way.flows else "{1} of {0}"
-            words = fed.format(k.way.factors, k.way.instruction)
+            words = fed.format(k.way.factors, _instruction(k.way, arch))
             out[k.jobs[0][0].name] = f"{words}, its scores never in memory; it goes through the keys {times}{_slower(k.way)}"
     return out
 

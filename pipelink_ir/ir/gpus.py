@@ -12,7 +12,8 @@ Sources, all by NVIDIA:
   sm_90   H200 SXM: "NVIDIA H200" datasheet (halved likewise); "H100 Tensor Core GPU Architecture" whitepaper
   sm_100  B200: "NVIDIA DGX B200" datasheet, an eighth of it; "Blackwell Architecture Technical Brief"
   sm_120  RTX 5090: "RTX Blackwell GPU Architecture" whitepaper
-Shared memory, registers and threads: "CUDA C++ Programming Guide", technical specifications by compute capability. Dtypes of tensor cores: PTX ISA, `mma`.
+Shared memory, registers and threads: "CUDA C++ Programming Guide", technical specifications by compute capability. Dtypes and shapes of tensor cores: PTX ISA,
+`mma`.
 """
 from __future__ import annotations
 
@@ -53,6 +54,17 @@ class GpuFacts:
     def rate(self, dtype: str) -> float | None:
         """Operations a second on tensor cores for factors of a dtype; None where it has none."""
         return self.tensor.get(dtype)
+
+    def shape(self, dtype: str) -> str | None:
+        """The largest `mma.sync` for factors of a dtype: rows, columns and terms of what a warp multiplies at a time; None where there is none."""
+        return (_FIRST if self.sm < 80 else _SHAPES).get(dtype) if dtype in self.tensor else None
+
+
+_FIRST: Mapping[str, str] = MappingProxyType({"f16": "m16n8k8", "i8": "m8n8k16", "u8": "m8n8k16"})
+"""Before sm_80."""
+
+_SHAPES: Mapping[str, str] = MappingProxyType({"f16": "m16n8k16", "bf16": "m16n8k16", "tf32": "m16n8k8", "i8": "m16n8k32", "u8": "m16n8k32",
+                                               "f8e4m3": "m16n8k32", "f8e5m2": "m16n8k32"})
 
 
 def _tensor(f16: float, i8: float, bf16: bool = True, f8: bool = False) -> Mapping[str, float]:

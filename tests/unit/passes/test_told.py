@@ -26,7 +26,8 @@ def told(folder: Path, dtype: str, listed: str, target: str) -> list[str]:
 
 @pytest.mark.parametrize(("dtype", "target", "parts"), [
     ("f16", "sm_90a", ["other: ", "wgmma of f16", "copied first if", "mma.sync m16n8k16"]), ("f16", "sm_90", ["other: ", "mma.sync m16n8k16 of f16", "for sm_90a"]),
-    ("bf16", "sm_80", ["other: ", "mma.sync m16n8k16 of bf16"]), ("bf16", "sm_75", ["declined: ", "sm_75 has no tensor cores for bf16"]),
+    ("f16", "sm_75", ["other: ", "mma.sync m16n8k8 of f16"]), ("i8", "sm_75", ["other: ", "mma.sync m8n8k16 of i8"]),
+    ("i8", "sm_80", ["other: ", "mma.sync m16n8k32 of i8"]), ("bf16", "sm_80", ["other: ", "mma.sync m16n8k16 of bf16"]), ("bf16", "sm_75", ["declined: ", "sm_75 has no tensor cores for bf16"]),
     ("f32", "sm_90a", ["declined: ", "not made of operands of f16"]), ("f8e4m3", "sm_89", ["other: ", "mma.sync m16n8k32 of f8e4m3"]),
     ("f8e5m2", "sm_80", ["other: ", "mma.sync m16n8k16 of f16"]), ("f8e4m3", "sm_90a", ["other: ", "wgmma of f16", "converted to f16 first", "mma.sync m16n8k32"])])
 def test_the_kernel_and_why(tmp_path: Path, dtype: str, target: str, parts: list[str]) -> None:
