@@ -13,13 +13,13 @@ import numpy as np
 from tests.fuzz.tape import Tape
 
 LAYERS = {
-    "linear": "op @{0}(%x: tensor<...xKxT>, %w: tensor<KxMxT>, %b: tensor<MxT>) -> (%y: tensor<...xMxT>) {{\n  memory {{ dtypes = [f16, bf16, f32] }}\n{1}"
+    "linear": "op @{0}(%x: tensor<...xKxT>, %w: tensor<KxMxT>, %b: tensor<MxT>) -> (%y: tensor<...xMxT>) {{\n  memory {{ dtypes = [f8e5m2, f8e4m3, f16, bf16, f32] }}\n{1}"
               "  compute {{ %y[..., j] = sum[k < K](%x[..., k] * %w[k, j]) + %b[j] }}\n}}",
     "depth": "op @{0}(%x: tensor<NxHxWxCxT>, %k: tensor<3x3xCxT>) -> (%y: tensor<NxHxWxCxT>) {{\n"
-             "  memory {{ dtypes = [f16, bf16, f32], border = constant(0) }}\n{1}"
+             "  memory {{ dtypes = [f8e5m2, f8e4m3, f16, bf16, f32], border = constant(0) }}\n{1}"
              "  compute {{ %y[n, h, w, c] = sum[i < 3, j < 3](%x[n, h + i - 1, w + j - 1, c] * %k[i, j, c]) }}\n}}",
     "conv": "op @{0}(%x: tensor<NxHxWxCxT>, %k: tensor<3x3xCxOxT>) -> (%y: tensor<NxHxWxOxT>) {{\n"
-            "  memory {{ dtypes = [f16, bf16, f32], border = constant(0) }}\n{1}"
+            "  memory {{ dtypes = [f8e5m2, f8e4m3, f16, bf16, f32], border = constant(0) }}\n{1}"
             "  compute {{ %y[n, h, w, o] = sum[i < 3, j < 3, c < C](%x[n, h + i - 1, w + j - 1, c] * %k[i, j, c, o]) }}\n}}",
     "relu": "op @{0}(%x: tensor<...xT>) -> (%y: tensor<...xT>) {{\n  memory {{ dtypes = [f16, bf16, f32] }}\n{1}  compute {{ %y[...] = max(%x[...], 0) }}\n}}",
     "gelu": "op @{0}(%x: tensor<...xT>) -> (%y: tensor<...xT>) {{\n  memory {{ dtypes = [f16, bf16, f32] }}\n{1}"
@@ -94,7 +94,12 @@ def _layer(g: Net) -> None:
     kind = g.tape.choose([*kinds, *(["plus"] if earlier else [])])
     shape, made = _made(g, kind)
     name, edge = f"{kind}{len(g.operators)}", f"e{len(g.nodes)}"
-    g.operators.append(LAYERS[kind].format(name, _clause(g, kind, edge)))
+    clause = _clause(g, kind, edge)
+    if clause and g.tape.chance(3):
+        g.operators.append(LAYERS[kind].format(name, ""))
+        name = _around(g, g.operators[-1], name, clause)
+    else:
+        g.operators.append(LAYERS[kind].format(name, clause))
     others = [f"%{g.tape.choose(earlier)}"] if kind == "plus" else []
     g.nodes.append(f"%{edge} = @{name}({', '.join([*others, f'%{g.last}', *(f'%{p}' for p in made)])})")
     g.counts[kind] = g.counts.get(kind, 0) + 1
@@ -118,14 +123,29 @@ def _made(g: Net, kind: str) -> tuple[tuple[int, ...], list[str]]:
     return (*outer, wide if kind in ("linear", "conv") else c), list(params)
 
 
+def _around(g: Net, layer: str, name: str, clause: str) -> str:
+    """A graph around a layer, whose policy speaks of all nodes inside or names the one by its label."""
+    signature = layer.partition(" {\n")[0]
+    inside = ", ".join(re.findall(r"%[a-z]+(?=: )", signature.partition("->")[0]))
+    if g.tape.chance(2) and "dtype = " in clause:
+        clause = clause.replace("dtype = ", "precision = mixed, one = ")
+        g.counts["mixed"] = g.counts.get("mixed", 0) + 1
+    g.operators.append(f"{signature.replace(f'@{name}', f'@{name}g')} {{\n{clause}  graph {{ %y = @{name}({inside}) as one }}\n}}")
+    return f"{name}g"
+
+
 def _clause(g: Net, kind: str, edge: str) -> str:
     """A clause for this layer, or none."""
     tape = g.tape
     if tape.chance(4):
         return ""
     product = kind in ("linear", "depth", "conv")
-    dtype = tape.choose(("f16", "bf16", "i8", "i8", "u8", "f8e4m3") if product else ("f16", "bf16"))
+    dtype = tape.choose(("f16", "bf16", "i8", "i8", "u8", "f8e4m3", "f8e5m2") if product else ("f16", "bf16"))
     keys = [f"dtype = {dtype}"]
+    if kind == "linear" and dtype == "f16" and tape.chance(2):
+        keys.append(f"weights = {tape.choose(('i4', 'i8'))}, granularity = {tape.choose(('channel', 'block(4)'))}")
+    if dtype.startswith("f8") and tape.chance(3):
+        keys.append("scheme = plain")
     if dtype in ("i8", "u8"):
         if dtype == "u8" or tape.chance(2):
             keys.append("scheme = affine")
@@ -140,7 +160,7 @@ def _clause(g: Net, kind: str, edge: str) -> str:
             keys.append(f"granularity = {tape.choose(('channel', 'tensor', 'channel'))}")
     g.counts[dtype] = g.counts.get(dtype, 0) + 1
     if not tape.chance(3):
-        budget = tape.choose((*BUDGETS, "1e-3") if dtype == "f16" else BUDGETS[:3] if dtype == "f8e4m3" else BUDGETS)
+        budget = tape.choose((*BUDGETS, "1e-3") if dtype == "f16" else BUDGETS[:2 if dtype == "f8e5m2" else 3] if dtype.startswith("f8") else BUDGETS)
         keys.append(f"budget = {budget}")
         g.budgets[edge] = float(budget)
     if not tape.chance(4):
