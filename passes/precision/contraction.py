@@ -46,6 +46,9 @@ class Contractions(Reader):
     """Operands whose sums of codes become operands."""
     where: dict[Expr, None] = field(default_factory=dict)
     dims: frozenset[str] = frozenset()
+    """The names of sizes of operands …"""
+    attributes: frozenset[str] = frozenset()
+    """… and those that a call gives, which may be negative."""
     governed: bool = False
     """Whether the operator says what a mean of nothing is."""
 
@@ -59,7 +62,7 @@ class Contractions(Reader):
         floats: list[Factor] = []
         outside: list[Factor] = []
         # What the same factor does to each term it may do to their sum, unless there is none: of a row without a term x / 0 is no term, and 0 / 0 is NaN.
-        apart = e.where is None and counted(e, self.dims) is not None
+        apart = e.where is None and counted(e, self.dims, self.attributes) is not None
         for f in parts:
             c = None if f.below else self.code(f.value, inner)
             if c is not None and names_in(c.code) & bound:
@@ -158,7 +161,7 @@ class Contractions(Reader):
     def _codes(self, e: Reduce, coded: Sequence[Coded], around: tuple[str, ...], inner: tuple[str, ...]) -> Expr | None:
         """A sum of products of codes alone, in a local of its own: of integers in i32, less what the zero points put into it; of f8 in f32."""
         ints = all(self.codes[c.read.tensor].is_int for c in coded)
-        sizes = counted(e, self.dims)
+        sizes = counted(e, self.dims, self.attributes)
         if ints and sizes is None:
             return None
         if e.kind == "mean" and (sizes is None or e.where is not None or self.governed):
@@ -203,7 +206,7 @@ class Contractions(Reader):
             found = self._block(c, e)
             if found is not None:
                 cut |= {r.index: 1 for r in found.outer} | {found.along.index: self.codes[c.read.tensor].size or 1}
-        sizes = counted(e, self.dims)
+        sizes = counted(e, self.dims, self.attributes)
         assert sizes is not None
         return [IntLit(cut[r.index]) if r.index in cut else s for r, s in zip(ranges_of(e), sizes, strict=True)]
 

@@ -100,7 +100,8 @@ def put_in(line: Line, n: Node, plan: Plan, arch: str) -> tuple[tuple[Expr, ...]
             given[o.name] = _sum(line, op, plan, name, given[name], line.types[line.first(edges[name])], n)
     args = tuple(given[o.name] for o in new.operands)
     results_in(line, n, new, args, plan, f"lowered: {whom}{plan.said}")
-    bound = bind_symbols(new, [line.types[line.first(a)] for a in args])
+    sizes = {s.key: s.value for s in n.attrs if isinstance(s.value, Expr)}
+    bound = bind_symbols(new, [line.types[line.first(a)] for a in args]) | sizes
     at = policy.spans.get("dtype", policy.span)
     fresh = (replace(substitute(w, bound), span=at) for w in new.where if w not in op.where)
     return tuple(c for c in fresh if not holds_always(c)), None

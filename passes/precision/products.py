@@ -64,18 +64,18 @@ def bound_by(e: Reduce) -> set[str]:
     return {r.index for r in ranges_of(e)}
 
 
-def extent(r: Range) -> Expr:
-    """How many places a range has: none where it ends before it begins, as `3..D` does for a D of 2."""
-    if r.lo is None or is_zero(r.lo):
-        return r.hi if _never_negative(r.hi) else Apply("max", (r.hi, IntLit(0)))
-    if isinstance(r.lo, IntLit) and isinstance(r.hi, IntLit):
+def extent(r: Range, sizes: frozenset[str]) -> Expr:
+    """How many places a range has: none where it ends before it begins, as `3..D` does for a D of 2. `sizes`: names of extents, which are never negative."""
+    if r.lo is not None and isinstance(r.lo, IntLit) and isinstance(r.hi, IntLit):
         return IntLit(max(r.hi.value - r.lo.value, 0))
-    return Apply("max", (Apply("-", (r.hi, r.lo)), IntLit(0)))
+    length = r.hi if r.lo is None or is_zero(r.lo) else Apply("-", (r.hi, r.lo))
+    return length if _never_negative(length, sizes) else Apply("max", (length, IntLit(0)))
 
 
-def _never_negative(e: Expr) -> bool:
-    """Whether an extent is made of sizes by sums, products and quotients alone."""
-    return not any((isinstance(x, Apply) and x.fn in ("-", "neg")) or (isinstance(x, IntLit) and x.value < 0) for x in walk(e))
+def _never_negative(e: Expr, sizes: frozenset[str]) -> bool:
+    """Whether a number is made of sizes by sums, products and quotients alone."""
+    return not any((isinstance(x, Apply) and x.fn in ("-", "neg")) or (isinstance(x, IntLit) and x.value < 0) or (isinstance(x, Name) and x.name not in sizes)
+                   for x in walk(e))
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,9 +228,10 @@ def memory_order(op: Operator, operand: str) -> tuple[int, ...]:
     return () if found == tuple(range(len(found))) else found
 
 
-def counted(e: Reduce, dims: frozenset[str]) -> list[Expr] | None:
-    """The extents of a reduction in dimensions alone; None where they depend on indices or data."""
-    sizes = [extent(r) for r in ranges_of(e)]
-    if len(sizes) != len(e.ranges) or any(isinstance(x, Read) or (isinstance(x, Name) and x.name not in dims) for s in sizes for x in walk(s)):
+def counted(e: Reduce, sizes: frozenset[str], attributes: frozenset[str]) -> list[Expr] | None:
+    """The extents of a reduction in the sizes of operands, and attributes, alone; None where they depend on indices or data."""
+    found = [extent(r, sizes) for r in ranges_of(e)]
+    known = sizes | attributes
+    if len(found) != len(e.ranges) or any(isinstance(x, Read) or (isinstance(x, Name) and x.name not in known) for s in found for x in walk(s)):
         return None
-    return sizes
+    return found

@@ -60,8 +60,8 @@ class _Rewriter(Contractions):
         self._check()
         self.join()
         self.governed = contracts.empty(op) is not None
-        attributes = {a.name for a in op.attributes if a.type == "dim"}
-        self.dims = frozenset({n for o in op.operands for d in o.type.dims for n in names_in(d)} | attributes)
+        self.attributes = frozenset(a.name for a in op.attributes if a.type == "dim")
+        self.dims = frozenset(n for o in op.operands for d in o.type.dims for n in names_in(d)) - self.attributes
         for item in op.compute.body:
             if isinstance(item, Let):
                 self.body.append(replace(item, value=self.value(item.value, ())))

@@ -62,6 +62,29 @@ def test_labels_devices_order_and_places_stay(clause: str) -> None:
     assert [e.name for e in place.results] == ["y"]
 
 
+SUMMED = """op @ahead(%x: tensor<NxCxf32>, K: dim) -> (%y: tensor<Nxf32>) {
+  memory { border = constant(0) }
+  downgrade sm_90 { dtype = u8, scheme = affine }
+  compute { %y[n] = sum[d < K, c < C](%x[n + d, c]) }
+}
+pipeline @p(%x: tensor<NxCxf32>, M: dim) -> (%y: tensor<Nxf32>) { %y = @ahead(%x) {K = GIVEN} }
+"""
+
+
+@pytest.mark.parametrize(("given", "terms"), [("3", 3), ("C", 4), ("M + 1", 3), ("C - 5", 0)])
+def test_sums_of_as_many_codes_as_a_call_says(given: str, terms: int, tmp_path: Path) -> None:
+    """Conditions under which they fit speak of sizes of the call; a number below nothing is nothing, and has no zero points to be taken off."""
+    file = tmp_path / "p.calibration.yaml"
+    file.write_text("calibration: 1\npipeline: p\nmethod: minmax\nsamples: 1\nedges:\n  x: {min: -1.0, max: 4.1, low: -1.0, high: 4.1}\n")
+    x = np.random.default_rng(0).uniform(-1, 4, (9, 4)).astype(np.float32)
+    compiled = pipelink_ir.compile(SUMMED.replace("GIVEN", given), target="cpu", pass_options=f'lower-precision{{arch=sm_90,price=false,calibration="{file}"}}', M=2)
+    codes = np.rint(x / np.float32(0.02)) * 0.02
+    ahead = np.pad(codes, ((0, terms), (0, 0)))
+    want = sum((ahead[d:d + 9].sum(1) for d in range(terms)), np.zeros(9))
+    np.testing.assert_allclose(compiled(x=x).y, want, atol=1e-3)
+    assert any(o.operands[0].type.dtype == "u8" for o in compiled.module.operators if o.name.startswith("ahead"))
+
+
 def test_a_dump_is_resumed_in_another_folder_without_the_calibration(tmp_path: Path) -> None:
     text = LINEAR.replace("CLAUSE", "dtype = i8") + """pipeline @p(%x: tensor<8x16xf32>, param %w: tensor<16x16xf32>) -> (%y: tensor<8x16xf32>) {
   %y = @linear(%x, %w)
