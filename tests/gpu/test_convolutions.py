@@ -17,7 +17,9 @@ pytestmark = pytest.mark.gpu
     (32, 2, "i8", "constant(-7)", 3, 1, 2, (2, 70, 190)), (64, 4, "u8", "constant(128)", 3, 1, 1, (1, 90, 96)), (3, 32, "i8", "constant(0)", 3, 2, 1, (4, 256, 256)),
     (3, 32, "f16", "constant(0)", 3, 2, 1, (2, 130, 134)), (3, 16, "u8", "replicate", 3, 1, 1, (2, 65, 129)), (32, 64, "i8", "constant(3)", 3, 1, 1, (2, 60, 256)),
     (32, 64, "f16", "wrap", 3, 1, 1, (2, 61, 130)), (64, 24, "i8", "constant(0)", 3, 2, 1, (2, 64, 128)), (32, 1, "bf16", "constant(0)", 5, 1, 1, (1, 70, 130)),
-    (64, 64, "f16", "constant(0)", 3, 1, 1, (1, 70, 130)), (64, 128, "i8", "constant(0)", 3, 1, 1, (1, 70, 130)), (128, 128, "f16", "constant(0)", 3, 1, 1, (1, 70, 70))])
+    (64, 64, "f16", "constant(0)", 3, 1, 1, (1, 70, 130)), (64, 128, "i8", "constant(0)", 3, 1, 1, (1, 70, 130)), (128, 128, "f16", "constant(0)", 3, 1, 1, (1, 70, 70)),
+    (64, 128, "bf16", "constant(0)", 3, 2, 1, (16, 30, 30)), (128, 192, "i8", "constant(0)", 3, 1, 1, (40, 7, 9)), (64, 160, "f16", "constant(0)", 3, 1, 2, (2, 33, 20)),
+    (256, 256, "f16", "constant(0)", 5, 1, 1, (8, 14, 14)), (256, 256, "u8", "constant(0)", 3, 2, 1, (40, 8, 6)), (256, 40, "f16", "constant(0)", 3, 1, 1, (3, 5, 7))])
 def test_sums(tmp_path: Path, c: int, o: int, dtype: str, border: str, taps: int, step: int, apart: int, shape: tuple[int, int, int]) -> None:
     x, w = drawn((*shape, c), dtype), drawn((taps, taps, c, o), dtype)
     got = call(tmp_path, convolution(c, o, dtype, border, taps, step, apart), x=x, w=w).astype(np.float64)
