@@ -76,6 +76,8 @@ class KernelCode:
     private: tuple[Space, ...]
     """Scratch of each thread, in `scratch`."""
     kinds: Kinds = field(compare=False, repr=False)
+    near: bool = False
+    """Whether what a block shares has to lie in shared memory: copies run there beside it, or tensor cores read it."""
 
     def team(self, symbols: Mapping[str, int]) -> int:
         """The threads of a block for given sizes, where it must be some number."""
@@ -167,7 +169,7 @@ def _emit_kernel(kernel: Kernel, symbol: str, facts: TargetFacts, threads: int, 
         fit = str(kernel.fit) if threads * kernel.fit <= FEWEST else f"PL_FIT({threads}, {kernel.fit})"
         bound = f"{threads}, {fit}" if kernel.fit and facts.bounds_blocks else str(threads)
     code = KernelCode(kernel, symbol, tuple(params), threads, bool(kernel.threads), per, w.static_shared, tuple(w.shared), tuple(w.private),
-                      w.e.kinds)
+                      w.e.kinds, has_fragments(kernel.body) or streamed is not None)
     return [facts.kernel.format(threads=bound), *broken(f"{symbol}({', '.join(declared)}) {{"), *w.head, *w.lines, "}"], code
 
 

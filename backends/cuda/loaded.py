@@ -153,6 +153,8 @@ class Kernels:
     def _sized(self, code: KernelCode, shape: Geometry, function: Function, sizes: Mapping[str, int]) -> Launch:
         shared, block_bytes = shape.shared_bytes, 0
         if shared + function.shared > self.facts.shared_block:
+            if code.near:
+                internal_error(f"the kernel '{function.name}' needs {shared + function.shared} bytes of shared memory; a block has {self.facts.shared_block}")
             shared, block_bytes = 0, shape.shared_bytes
         self.allow_shared(function, shared)
         threads = threads_of(code, shape, function, self.facts, sizes)

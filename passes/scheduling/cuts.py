@@ -5,7 +5,11 @@ group adds up its own and the groups' sums are added in their order.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+CHUNK = 16
+"""Bytes that a copy moves, by which lines in shared memory are longer than they need be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,12 @@ class Cut:
     def each(self) -> int:
         """Terms of a tile that one group adds up."""
         return self.depth // self.groups
+
+    def shared(self, size: int) -> int:
+        """Bytes of shared memory that it takes at most, for elements of `size` bytes: the ring of both factors, then the sums of all groups."""
+        more = CHUNK // size
+        ring = self.stages * sum(max(n * (self.depth + more), self.depth * (n + more)) for n in (self.rows, self.columns))
+        return size * max(ring, self.groups * self.rows * (self.columns + more))
 
 
 USUAL = Cut(64, 64, (8, 4), 32, 2)
@@ -86,6 +96,14 @@ def cut_of(rows: int | None, columns: int | None, batch: int | None, terms: int 
         if fits and -(-rows // c.rows) * -(-columns // c.columns) * batch >= rule.blocks:
             return c
     return LEAST
+
+
+def within(cut: Cut, fits: Callable[[Cut], bool]) -> Cut:
+    """A cut that fits: with fewer tiles or less deep ones, else another one."""
+    less = cut
+    while not fits(less) and (less.stages > 2 or less.each > 1):
+        less = replace(less, stages=less.stages - 1) if less.stages > 2 else replace(less, depth=less.depth // 2)
+    return less if fits(less) else next((c for c in EVERY if fits(c)), cut)
 
 
 def _most(n: int, most: int | None) -> bool:

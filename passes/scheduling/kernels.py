@@ -14,16 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from pipelink_ir.ir.dtypes import F64
 from pipelink_ir.ir.nodes import Apply, Name, Operator, Value
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Group, Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import reads_in
 from pipelink_ir.passes.scheduling.attention import Attention, Choosing, attention_of, versions
-from pipelink_ir.passes.scheduling.blocks import THREADS, TILES, nearest, setting_of, sizes_of, threads_of, tile_of
+from pipelink_ir.passes.scheduling.blocks import THREADS, TILES, fits, nearest, setting_of, sizes_of, threads_of, tile_of
 from pipelink_ir.passes.scheduling.columns import Columns, columns_of, known_parts
 from pipelink_ir.passes.scheduling.convolutions import Convolution, convolution_of
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.counts import known
+from pipelink_ir.passes.scheduling.cuts import within
 from pipelink_ir.passes.scheduling.few import MOST as MOST_ROWS
 from pipelink_ir.passes.scheduling.few import Few, few_of
 from pipelink_ir.passes.scheduling.knobs import NONE, Knobs, knobs_of
@@ -114,7 +116,11 @@ def _mma(s: Site) -> Way | None:
 
 def _product(s: Site) -> Way | None:
     found, tile = tiled_product_of(s.op, s.local, s.piece, s.chosen), tile_of(s.op.op)
-    return found if found is None or tile is None else replace(found, cut=nearest(*tile[:2]))
+    if found is None:
+        return None
+    size = (found.reduce.dtype or F64).compute.bytes
+    cut = found.cut if tile is None else nearest(*tile[:2])
+    return replace(found, cut=cut if s.arch is None or not s.arch.sm else within(cut, lambda c: fits(c.shared(size), s.arch)))
 
 
 def _columns(s: Site) -> Way | None:

@@ -160,6 +160,9 @@ class _Run:
             internal_error(f"the kernel '{code.symbol}' is launched with {threads} threads, and was compiled for {code.threads}")
         blocks = self._blocks(code, found, threads)
         in_shared = found.shared_bytes + code.static_shared <= self.options.shared_block
+        if code.near and not in_shared and self.options.arch is not None and self.options.shared_block:
+            internal_error(f"the kernel '{code.symbol}' needs {found.shared_bytes + code.static_shared} bytes of shared memory; a block of "
+                           f"{self.options.arch} has {self.options.shared_block}")
         block_bytes = 0 if in_shared else found.shared_bytes
         scratch = _memory(blocks * (block_bytes + threads * found.thread_bytes))
         own = (ctypes.c_int64 * 4)(self.base + 8 * step.frame, _address(scratch), block_bytes, found.thread_bytes)

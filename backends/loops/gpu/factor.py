@@ -19,14 +19,11 @@ from pipelink_ir.backends.loops.reads import address, extent, low
 from pipelink_ir.ir.dtypes import DType
 from pipelink_ir.ir.nodes import Cast, Expr, FloatLit, IntLit, Name, Read
 from pipelink_ir.ir.typed import Tensor
+from pipelink_ir.passes.scheduling.cuts import CHUNK
 from pipelink_ir.passes.scheduling.tensor_cores import plain_read
 
 if TYPE_CHECKING:
     from pipelink_ir.backends.loops.gpu.product import Tiled
-
-CHUNK = 16
-"""Bytes that a copy moves."""
-
 
 @dataclass(frozen=True, slots=True)
 class Tiling:

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 
 from pipelink_ir.backends.loops import form
 from pipelink_ir.backends.loops.emit import TRUE, Atom, i64, key_of
-from pipelink_ir.backends.loops.gpu.factor import CHUNK, Factor, Tiling
+from pipelink_ir.backends.loops.gpu.factor import Factor, Tiling
 from pipelink_ir.backends.loops.gpu.flat import Flat, flat, unravel
 from pipelink_ir.backends.loops.gpu.team import Team
 from pipelink_ir.backends.loops.lower import Lowering, Sites
@@ -32,6 +32,7 @@ from pipelink_ir.ir.nodes import Expr, Reduce
 from pipelink_ir.ir.typed import TypedOperator
 from pipelink_ir.passes.scheduling.costs import Plan
 from pipelink_ir.passes.scheduling.counts import known, names, ranges_of
+from pipelink_ir.passes.scheduling.cuts import CHUNK
 from pipelink_ir.passes.scheduling.products import Product
 from pipelink_ir.passes.scheduling.shape import last_of, reads_of
 
