@@ -10,7 +10,7 @@ from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Apply, Items, Setting, Value
 from pipelink_ir.ir.targets import LIBRARIES, Arch, lacks
 from pipelink_ir.passes.contracts.values import number, show_value
-from pipelink_ir.passes.precision.policy import CODES, GRANULARITIES, KEYS, RANGES, SCHEMES, WEIGHTS, granularity_of
+from pipelink_ir.passes.precision.policy import CODED, CODES, GRANULARITIES, KEYS, RANGES, SCHEMES, WEIGHTS, granularity_of
 
 ALL_KEYS = ("dtype", "precision", *(k for k in KEYS if k != "dtype"))
 THREADS = 1024
@@ -177,10 +177,6 @@ def check_block(s: Setting, known: Collection[str], report: Report, arch: Arch |
 # ------------------------------------------------------------------------------------------------------------------- together
 
 
-def coded(name: str | None) -> bool:
-    return name in CODES or name == "i4"
-
-
 def _check_together(clause: Clause, arch: Arch, report: Report) -> None:
     """Settings of one clause that say different things, or that say something of nothing."""
     of, dtype, weights, scheme = clause.of, clause.word("dtype"), clause.word("weights"), clause.word("scheme")
@@ -197,14 +193,14 @@ def _check_together(clause: Clause, arch: Arch, report: Report) -> None:
             report.error("downgrade", nothing.span, f"'{nothing.key}' says how values are lowered, and the clause lowers nothing", (),
                          f"add 'dtype = i8', or leave '{nothing.key}' out")
         return
-    if not any(map(coded, targets)):
+    if not any(t in CODED for t in targets):
         _check_uncoded(clause, dtype, weights, report)
     if scheme == "affine" and any(t in CODES and not t.endswith("8") for t in targets):
         report.error("downgrade", of["scheme"].span, "a zero point is an integer code, and f8 has none", (), "write 'scheme = symmetric', or 'dtype = i8'")
-    if scheme == "plain" and any(coded(t) and t in ("i8", "u8") for t in targets):
+    if scheme == "plain" and any(t in ("i8", "u8") for t in targets):
         report.error("downgrade", of["scheme"].span, "'plain' rounds to a float as it is; integer codes need a scale", (),
                      "write 'scheme = symmetric', or 'dtype = f8e4m3'")
-    if scheme == "plain" and "granularity" in of and not coded(weights):
+    if scheme == "plain" and "granularity" in of and weights not in CODED:
         report.error("downgrade", of["granularity"].span, "'granularity' says what shares a scale, and 'scheme = plain' has none",
                      [Note("it says so here", of["scheme"].span)], "leave 'granularity' out")
     if scheme == "plain" and "ranges" in of:
@@ -227,7 +223,7 @@ def _check_uncoded(clause: Clause, dtype: str | None, weights: str | None, repor
     if "ranges" in of:
         report.error("downgrade", of["ranges"].span, f"'ranges' says where the scales of activations come from, and {what}", (),
                      "leave 'ranges' out, or write 'dtype = i8'")
-    if "granularity" in of and not coded(weights):
+    if "granularity" in of and weights not in CODED:
         report.error("downgrade", of["granularity"].span, f"'granularity' says what of the weights shares a scale, and {what}", (),
                      "leave 'granularity' out, or write 'weights = i8'")
 
@@ -245,7 +241,7 @@ def _check_weights(clause: Clause, weights: str | None, report: Report) -> None:
             report.error("downgrade", at, f"weights of {weights} are wider than {name}, which the operator computes with", note,
                          f"leave 'weights' out, or write 'weights = {'i4' if name in ('i8', 'u8') else 'i8'}'")
             return
-        if not coded(weights) and weights != name:
+        if weights not in CODED and weights != name:
             report.error("downgrade", at, f"weights of {weights} beside {name} have no common product", note,
                          f"leave 'weights' out, or write 'weights = {name}'")
             return

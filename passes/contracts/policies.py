@@ -9,11 +9,11 @@ from pipelink_ir.ir.diagnostics import About, Note, Report, did_you_mean
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Alias, Downgrade, Node, Operator, Setting
 from pipelink_ir.ir.targets import Arch, arch_help, parse_arch, requirements
-from pipelink_ir.passes.contracts.clause_words import ALL_KEYS, Clause, check_clause, check_dtype_word, check_reach, coded
+from pipelink_ir.passes.contracts.clause_words import ALL_KEYS, Clause, check_clause, check_dtype_word, check_reach
 from pipelink_ir.passes.contracts.sum_lengths import check_sums
 from pipelink_ir.passes.precision.labels import admitted
 from pipelink_ir.passes.precision.own_kernels import GENERATED, runs_kernel, why_not
-from pipelink_ir.passes.precision.policy import CODES
+from pipelink_ir.passes.precision.policy import CODED, CODES
 
 Operators = Mapping[str, Operator]
 
@@ -293,7 +293,7 @@ def _what_it_could_have(name: str, floats: Sequence[str], listed: bool) -> str:
 
 def _already(op: Operator, s: Setting) -> bool:
     name = contracts.word(s.value)
-    return not coded(name) and {o.type.dtype for o in op.operands} == {name}
+    return name not in CODED and {o.type.dtype for o in op.operands} == {name}
 
 
 def _written_by_a_pass(name: str) -> bool:

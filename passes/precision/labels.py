@@ -12,13 +12,12 @@ from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.contracts.values import number
 from pipelink_ir.passes.precision.own_kernels import runs_kernel, why_not
-from pipelink_ir.passes.precision.policy import CODES, KEYS
+from pipelink_ir.passes.precision.policy import CODED, KEYS
 
 W = TypeVar("W")
 Labels = tuple[tuple[str, W], ...]
 """Paths of labels with what is said of them; the path "" is the node itself and all that is inside."""
 
-CODED = (*CODES, "i4")
 _OF_LOWERING = ("dtype", "weights", "scheme", "granularity", "ranges", "force")
 
 

@@ -21,6 +21,8 @@ KEYS = ("dtype", "weights", "scheme", "granularity", "ranges", "budget", "block"
 
 CODES = ("i8", "u8", "f8e4m3", "f8e5m2")
 """What floats are quantised to; i4 is for weights alone."""
+CODED = (*CODES, "i4")
+"""What is reached by quantising."""
 WEIGHTS = ("i8", "i4", "f8e4m3", "f8e5m2", "f16", "bf16", "f32")
 SCHEMES = {
     "symmetric": "codes from -127 to 127, 0.0 is code 0", "affine": "all codes, with a zero point, for values on one side of 0",

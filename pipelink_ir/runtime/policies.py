@@ -19,7 +19,7 @@ from pipelink_ir.passes.manager import parse_passes, run_passes
 from pipelink_ir.passes.precision.policy import clause_of
 from pipelink_ir.runtime.calibration.files import chosen, with_calibration
 from pipelink_ir.runtime.project import Project
-from pipelink_ir.runtime.targets import Target
+from pipelink_ir.runtime.targets import LOWER, Target
 
 BY_PRICE = ("PL4302",)
 """Codes of what depends on which changes pay."""
@@ -83,7 +83,7 @@ def _run(path: str, module: Module, project: Project, arch: Arch, calibration: s
         if calibration is not None:
             steps = with_calibration(steps, path, None)
             name = _calibrated(calibration, module)
-            steps = tuple(replace(s, options=replace(s.options, pipeline=name)) if s.name == "lower-precision" else s for s in steps)
+            steps = tuple(replace(s, options=replace(s.options, pipeline=name)) if s.name == LOWER else s for s in steps)
         run_passes(module, steps, report)
     except ProgramError as error:
         return list(error.diagnostics)

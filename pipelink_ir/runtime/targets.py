@@ -106,7 +106,7 @@ def placed_on(steps: Sequence[Step], target: Target, device_map: Sequence[str] =
     return tuple(map(one, steps))
 
 
-LOWERING = ("push-policies", "lower-precision")
+PUSH, LOWER = LOWERING = ("push-policies", "lower-precision")
 """The passes that look at what they lower for."""
 
 
@@ -114,7 +114,7 @@ def lowered_for(steps: Sequence[Step], target: Target, module: Module, pipeline:
     """The steps in which precision is lowered for the architecture of this target. A GPU is asked for its own, where anything may depend on it. `pipeline`: the
     one that is compiled, if that is said."""
     if pipeline is not None and len(module.pipelines) > 1:
-        steps = [Step(s.of, replace(s.options, pipeline=pipeline)) if s.name == LOWERING[1] and not getattr(s.options, "pipeline", "") else s for s in steps]
+        steps = [Step(s.of, replace(s.options, pipeline=pipeline)) if s.name == LOWER and not getattr(s.options, "pipeline", "") else s for s in steps]
     if not any(map(_asks, steps)):
         return tuple(steps)
     if target.arch is not None:

@@ -18,9 +18,9 @@ from pipelink_ir.runtime.calibration.differences import Difference
 from pipelink_ir.runtime.calibration.lowering import lowered, names_in
 from pipelink_ir.runtime.calibration.measure import Watch
 from pipelink_ir.runtime.calibration.samples import Given, Samples
-from pipelink_ir.runtime.calibration.tapped import POLICIES, Flat, Tap, flattened, passes_of
+from pipelink_ir.runtime.calibration.tapped import Flat, Tap, flattened, passes_of
 from pipelink_ir.runtime.compile import Settings, path_of, project_of, read
-from pipelink_ir.runtime.targets import Target, checked_for, lowered_for, on_gpu, parse_target
+from pipelink_ir.runtime.targets import PUSH, Target, checked_for, lowered_for, on_gpu, parse_target
 
 THRESHOLD = 0.01
 """An error from which on precision counts as lost."""
@@ -162,7 +162,7 @@ class Comparison:
         module = self.module if side.file is None else read(side.file)
         project = self.settings.project
         steps = project.steps(checked_for(passes_of(where), [target]), checked=True)
-        arch = next((str(s.options.arch) for s in lowered_for([step(POLICIES)], target, module)), "")
+        arch = next((str(s.options.arch) for s in lowered_for([step(PUSH)], target, module)), "")
         flat = flattened(module, where, self.pipeline, self.attributes, steps, self.settings, arch=arch, float64=where.name == "reference" and side.float64)
         if not side.lower or not arch:
             return flat, flat, {e: e for e in flat.floats}

@@ -11,11 +11,11 @@ from pipelink_ir.passes.manager import Step
 from pipelink_ir.passes.precision.calibrated import Calibration
 from pipelink_ir.passes.precision.calibration_file import calibration_text, read_calibration
 from pipelink_ir.runtime.sources import STDIN_PATHS
+from pipelink_ir.runtime.targets import LOWER
 
 OFF = "off"
 """Stands for no file at all."""
 ENDING = ".calibration.yaml"
-PASS = "lower-precision"
 
 
 def beside(program: str | None) -> str | None:
@@ -37,12 +37,12 @@ def chosen(program: str | None, given: str | None) -> str | None:
 
 def with_calibration(steps: Sequence[Step], program: str | None, given: str | None) -> tuple[Step, ...]:
     """The passes, `lower-precision` with the file of ranges that there is."""
-    if not any(s.name == PASS for s in steps):
+    if not any(s.name == LOWER for s in steps):
         return tuple(steps)
     path = chosen(program, given)
     if path is None:
         return tuple(steps)
-    return tuple(Step(s.of, replace(s.options, calibration=path)) if s.name == PASS and not s.options.calibration else s for s in steps)
+    return tuple(Step(s.of, replace(s.options, calibration=path)) if s.name == LOWER and not s.options.calibration else s for s in steps)
 
 
 def goes_to(program: str | None, given: str | None) -> str:

@@ -13,10 +13,11 @@ from pipelink_ir.ir.targets import Arch, known_archs, parse_arch
 from pipelink_ir.passes.aliasing.order import arguments
 from pipelink_ir.passes.manager import run_passes, step
 from pipelink_ir.passes.precision.edges import stem
-from pipelink_ir.passes.precision.policy import Policy, policy_of
+from pipelink_ir.passes.precision.policy import CODES, Policy, policy_of
 from pipelink_ir.passes.scheduling.tuned import edge_types
 from pipelink_ir.runtime.calibration.dequantised import with_values
-from pipelink_ir.runtime.calibration.tapped import PASS, Flat
+from pipelink_ir.runtime.calibration.tapped import Flat
+from pipelink_ir.runtime.targets import LOWER
 
 
 def arch_of(text: str) -> Arch:
@@ -34,7 +35,7 @@ def lowered(flat: Flat, arch: str, calibration: str | None) -> Flat:
     """The program with its policies for an architecture carried out, codes shown as values. What budgets say is left aside: it is what will be measured."""
     before = without_budgets(flat.module)
     report = Report()
-    done = run_passes(before, [step(PASS, arch=arch, pipeline=flat.name, **({"calibration": calibration} if calibration else {}))], report)
+    done = run_passes(before, [step(LOWER, arch=arch, pipeline=flat.name, **({"calibration": calibration} if calibration else {}))], report)
     return replace(flat, module=with_values(flat.pipeline, done, flat.name), report=report)
 
 
@@ -111,7 +112,7 @@ def schemes(flat: Flat, archs: Sequence[Arch]) -> Mapping[str, tuple[str, str]]:
     for arch in archs:
         for n in flat.pipeline.nodes:
             policy = policy_of(operators[n.op], arch) if isinstance(n, Node) and n.op in operators else None
-            if policy is None or policy.dtype not in ("i8", "u8", "f8e4m3", "f8e5m2") or not isinstance(n, Node):
+            if policy is None or policy.dtype not in CODES or not isinstance(n, Node):
                 continue
             for e in arguments(n):
                 out.setdefault(e.name, (policy.dtype, policy.scheme))

@@ -24,10 +24,10 @@ from pipelink_ir.runtime.calibration.differences import Difference
 from pipelink_ir.runtime.calibration.histograms import Linear, Seen, Spread
 from pipelink_ir.runtime.calibration.lowering import Asked, arch_of, asked, declined, lowered, names_in, schemes
 from pipelink_ir.runtime.calibration.samples import Given, Sample, Samples
-from pipelink_ir.runtime.calibration.tapped import PASS, Flat, Tap, flattened, passes_of
+from pipelink_ir.runtime.calibration.tapped import Flat, Tap, flattened, passes_of
 from pipelink_ir.runtime.compile import Settings, path_of, project_of, read
 from pipelink_ir.runtime.output import STDOUT_PATHS
-from pipelink_ir.runtime.targets import Target, best_target, parse_target
+from pipelink_ir.runtime.targets import LOWER, Target, best_target, parse_target
 
 Watch = Callable[[str, int, int], None]
 """Told of progress: what is done, samples done, samples in all (-1 if that is not known)."""
@@ -284,7 +284,7 @@ def refusals(flat: Flat, arch: str, found: Calibration, checked: Sequence[Checke
     said: list[Diagnostic] = []
     with written(found) as path:
         try:
-            run_passes(flat.module, [step(PASS, arch=arch, calibration=path, pipeline=flat.name)], Report())
+            run_passes(flat.module, [step(LOWER, arch=arch, calibration=path, pipeline=flat.name)], Report())
         except ProgramError as error:
             said = [_of_file(d, path, output) for d in error.diagnostics if d.severity == "error"]
     report = Report()

@@ -22,14 +22,13 @@ from pipelink_ir.runtime.bind import Bound
 from pipelink_ir.runtime.calibration.samples import Sample
 from pipelink_ir.runtime.compile import pick_pipeline
 from pipelink_ir.runtime.runnable import Runnable, Settings
-from pipelink_ir.runtime.targets import Target, check_kernels, completed, placed_on
+from pipelink_ir.runtime.targets import LOWER, PUSH, Target, check_kernels, completed, placed_on
 
 LIMIT = 2 << 30
 """Bytes of edges that are kept at a time: larger pipelines run several times, for some of their edges each."""
 LEFT_OUT = ("simplify", "fuse")
 """Passes that are of no use where every edge is a result."""
-POLICIES, PASS = "push-policies", "lower-precision"
-REFERENCE = f"resolve,infer-types,check-contracts,{POLICIES},flatten"
+REFERENCE = f"resolve,infer-types,check-contracts,{PUSH},flatten"
 """The oracle enters graphs; here it is shown them laid out, so that edges inside have names."""
 
 
@@ -73,7 +72,7 @@ def flattened(module: Module, target: Target, pipeline: str | None, attributes: 
     module = with_attributes(module, name, attributes)
     require_values(module, name)
     steps = completed(steps, target) if target.name != "reference" else steps
-    steps = [Step(s.of, replace(s.options, arch=arch)) if s.name == POLICIES else s for s in steps if s.name != PASS]
+    steps = [Step(s.of, replace(s.options, arch=arch)) if s.name == PUSH else s for s in steps if s.name != LOWER]
     cut = max((k + 1 for k, s in enumerate(steps) if s.name == "flatten"), default=len(steps))
     report, before = Report(), _Before()
     done = run_passes(module, steps[:cut], report, [before])
