@@ -11,7 +11,7 @@ with codes if their contract admits the dtype.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pipelink_ir.ir.dtypes import DTYPES
@@ -116,11 +116,13 @@ class Pushing:
 
     def _groups(self, nodes: list[Node]) -> list[list[Node]]:
         """The nodes that hand codes on to each other, and so have the same."""
-        groups: list[list[Node]] = []
+        of: dict[str, list[Node]] = {}
         for n in nodes:
-            before = [g for g in groups if any(self._source(n, o) == m.results[0].name for o in self._floats(n) for m in g)]
-            groups = [g for g in groups if g not in before] + [[m for g in before for m in g] + [n]]
-        return groups
+            first, *others = _each_once(g for o in self._floats(n) if (g := of.get(self._source(n, o))) is not None) or [[]]
+            for other in (*others, [n]):
+                first += other
+                of |= {m.results[0].name: first for m in other}
+        return _each_once(of.values())
 
     def _floats(self, n: Node) -> list[str]:
         return [o.name for o in self.operators.known[n.op].operands if DTYPES[o.type.dtype].is_float]
@@ -155,6 +157,10 @@ class Pushing:
         if plan is not None:
             operands = {o.name for o, e in zip(self.operators.known[reader.op].operands, arguments(reader), strict=True) if self._first(e) == edge}
             self.plans[reader.results[0].name] = replace(plan, codes={o: codes if o in operands else c for o, c in plan.codes.items()})
+
+
+def _each_once(groups: Iterable[list[Node]]) -> list[list[Node]]:
+    return list({id(g): g for g in groups}.values())
 
 
 def with_policies_off(made: Operator | str) -> Operator | str:
