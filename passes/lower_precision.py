@@ -50,7 +50,7 @@ from pipelink_ir.passes.precision.moved_codes import Pushing, given_codes, put_c
 from pipelink_ir.passes.precision.own_kernels import runs_kernel, without_kernel
 from pipelink_ir.passes.precision.plans import Plan
 from pipelink_ir.passes.precision.policy import Policy, policy_of
-from pipelink_ir.passes.precision.survey import plans_of
+from pipelink_ir.passes.precision.survey import plans_of, shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,13 @@ class _Lowering:
         refused, self.refusals = self.refusals, []
         for p, name, why in refused:
             self.plans[p][name] = replace(self.plans[p][name], refused=why, never=True)
+        self._share()
         return None if refused else out
+
+    def _share(self) -> None:
+        """What reads the codes of others alone goes without those that are not made after all."""
+        for p in self.module.pipelines:
+            self.plans[p.name] = shared(p, self.operators.known, self.plans[p.name], again=True)
 
     def _weigh(self) -> None:
         """Keep what pays, and what has to be; say the sums."""
@@ -153,6 +159,7 @@ class _Lowering:
             must = frozenset(name for name in names if plans[name].policy.force or not_admitted(self.operators.known[ops[name]], self.arch) is not None)
             alone = replace(self.module, items=tuple(i for i in self.module.items if not isinstance(i, Pipeline) or i is p))
             plans |= weighed(p, plans, profitable(alone, names, self.lower, self.arch, must), must, self.arch)
+        self._share()
 
     def _check_budgets(self) -> None:
         """Whether what is kept holds the budgets, and how far off it is."""

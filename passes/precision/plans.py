@@ -25,6 +25,8 @@ BLOCK = 32
 CALIBRATED, MEASURED, UNCALIBRATED, GIVEN = "calibrated", "measured", "uncalibrated", "given"
 """Where the range of an activation comes from: the file; each call, as the policy says; each call, since there is no file; the program, which has codes."""
 
+QUANTIZE = "std.quantize"
+
 _CURVED = frozenset(("exp", "exp2", "expm1", "log", "log2", "log1p", "logaddexp", "sqrt", "rsqrt", "pow", "**", "/"))
 _CHOOSES = "'@{}' only chooses among values; it works on codes where all that read its result do"
 _AT_ZERO = frozenset(("log", "log2", "rsqrt"))
@@ -77,6 +79,8 @@ def plan(op: Operator, policy: Policy, weights: Set[str], ranges: Mapping[str, E
         return Plan(policy, refused=f"declined: '@{stem(op.name)}' is a kernel of its own, which {why}", never=True)
     if op.kernel is not None and dtype in CODES and not plain:
         return Plan(policy, refused=f"declined: {_CHOOSES.format(stem(op.name))}")
+    if dtype is not None and not plain and stem(op.name) == QUANTIZE:
+        return Plan(policy, refused=f"declined: '@{QUANTIZE}' makes codes itself, of values as they are", never=True)
     out = _float(op, policy, dtype) if plain and dtype is not None else Plan(policy)
     if dtype is not None and not plain:
         out = _activations(op, policy, dtype, weights, _together(op, ranges), calibrated, ready, out)

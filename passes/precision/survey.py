@@ -18,6 +18,27 @@ def plans_of(p: Pipeline, operators: Mapping[str, Operator], policies: Mapping[s
     return _Survey(p, operators, policies, calibration).run()
 
 
+def shared(p: Pipeline, operators: Mapping[str, Operator], plans: Mapping[str, Plan], again: bool = False) -> dict[str, Plan]:
+    """Plans in which operators that gain nothing by codes of their own keep those that others have made of the same edges. `again`: some of the others have
+    turned out to be left as they are."""
+    first = origins(p)
+    nodes = {n.results[0].name: n for n in p.nodes if isinstance(n, Node)}
+
+    def edge(n: Node, operand: str) -> str:
+        name = next(e.name for o, e in zip(operators[n.op].operands, arguments(n), strict=True) if o.name == operand)
+        return first.get(name, name)
+    made = {(edge(nodes[name], o), c) for name, found in plans.items() if found.lowers and not found.shares for o, c in found.codes.items()}
+    out = dict(plans)
+    for name, found in plans.items():
+        if found.lowers and found.shares:
+            kept = {o: c for o, c in found.codes.items() if (edge(nodes[name], o), c) in made}
+            why = "declined: it is computed element by element where its operands are made; codes of its own would save nothing"
+            # What is called alone is looked at for programs that may have codes, as in a folder of operators.
+            never = not made and len(p.nodes) > 1 and not again
+            out[name] = replace(found, codes=kept, missing=(), refused=None if kept else why, never=never)
+    return out
+
+
 @dataclass(slots=True)
 class _Survey:
     p: Pipeline
@@ -34,7 +55,6 @@ class _Survey:
     def run(self) -> dict[str, Plan]:
         self.origin = origins(self.p)
         self.params = {i.name for i in self.p.inputs if i.param}
-        nodes: dict[str, Node] = {}
         for item in self.p.nodes:
             if isinstance(item, Alias):
                 continue
@@ -44,11 +64,9 @@ class _Survey:
             made = self._plan(item)
             if made is not None:
                 self.plans[item.results[0].name] = made
-                nodes[item.results[0].name] = item
             if item.args and all(self._first(e.name) in self.params for e in (*arguments(item), *item.after)):
                 self.params |= {e.name for e in item.results}
-        self._share(nodes)
-        return self.plans
+        return shared(self.p, self.operators, self.plans)
 
     def _first(self, edge: str) -> str:
         return self.origin.get(edge, edge)
@@ -72,21 +90,3 @@ class _Survey:
             return None
         names = {e.name for o, e in zip(self.operators[n.op].operands, arguments(n), strict=True) if o.name == operand} | {edge}
         return next((self.calibration.edges[name] for name in sorted(names) if name in self.calibration.edges), None)
-
-    def _share(self, nodes: Mapping[str, Node]) -> None:
-        """Operators that gain nothing by codes of their own keep those that others have made of the same edges."""
-        made: set[tuple[str, Codes]] = set()
-        for name, found in self.plans.items():
-            if found.lowers and not found.shares:
-                made |= {(self._edge(nodes[name], o), c) for o, c in found.codes.items()}
-        for name, found in self.plans.items():
-            if not found.lowers or not found.shares:
-                continue
-            kept = {o: c for o, c in found.codes.items() if (self._edge(nodes[name], o), c) in made}
-            why = "declined: it is computed element by element where its operands are made; codes of its own would save nothing"
-            # What is called alone is looked at for programs that may have codes, as in a folder of operators.
-            never = not made and len(self.p.nodes) > 1
-            self.plans[name] = replace(found, codes=kept, missing=(), refused=None if kept else why, never=never)
-
-    def _edge(self, n: Node, operand: str) -> str:
-        return next(self._first(e.name) for o, e in zip(self.operators[n.op].operands, arguments(n), strict=True) if o.name == operand)

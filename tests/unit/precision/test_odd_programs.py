@@ -1,6 +1,7 @@
 """Policies on programs that are small, odd, or written by somebody in a hurry: numbers beside NumPy in float64, or an error that helps."""
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -116,3 +117,41 @@ def test_what_is_printed_of_half_bytes_whose_number_the_call_decides_is_read_aga
     bound = np.abs(x).sum(1)[:, None] * np.abs(w).max(0) / 14 + np.abs(w).sum(0) * step / 2
     for program in (text, printed):
         assert (np.abs(ran(program, x=x, w=w, b=b) - (x.astype(np.float64) @ w + b)) <= 1.01 * bound).all()
+
+
+def test_who_reads_codes_of_others_does_without_those_that_are_not_made_after_all() -> None:
+    """The border of the convolution has no code before the range is found, so it stays as it is; then the sum beside it has nobody's codes to read."""
+    text = """op @conv(%x: tensor<HxWxf32>, %k: tensor<3x3xf32>) -> (%y: tensor<HxWxf32>) {
+      memory { %x { border = constant(0) } }
+      downgrade cpu { dtype = u8, scheme = affine, weights = i8, ranges = dynamic, force = true }
+      compute { %y[h, w] = sum[i < 3, j < 3](%x[h + i - 1, w + j - 1] * %k[i, j]) }
+    }
+    op @plus(%x: tensor<HxWxf32>, %z: tensor<HxWxf32>) -> (%y: tensor<HxWxf32>) {
+      downgrade cpu { dtype = u8, scheme = affine, ranges = dynamic, force = true }
+      compute { %y[h, w] = %x[h, w] + %z[h, w] }
+    }
+    pipeline @p(%x: tensor<HxWxf32>, %z: tensor<HxWxf32>, param %k: tensor<3x3xf32>) -> (%y: tensor<HxWxf32>, %c: tensor<HxWxf32>) {
+      %c = @conv(%x, %k)
+      %y = @plus(%x, %z)
+    }
+    """
+    x, z, k = drawn(6, 7), drawn(6, 7), drawn(3, 3)
+    x[0, 0] = 1e4
+    np.testing.assert_array_equal(ran(text, x=x, z=z, k=k), x + z)
+
+
+def test_a_policy_for_all_leaves_codes_of_the_program_to_the_program(tmp_path: Path) -> None:
+    """`@std.quantize` reads values as they are: its own scale may be much finer than one for all of a tensor."""
+    program = tmp_path / "p.plir"
+    program.write_text("""op @total(%x: tensor<NxKxf32>, %w: tensor<Kxf32>) -> (%y: tensor<Nxf32>) { compute { %y[n] = sum[k < K](%x[n, k] * %w[k]) } }
+    pipeline @p(%x: tensor<NxKxf32>, param %w: tensor<Kxf32>) -> (%q: tensor<NxKxi8>, %s: tensor<Nxf32>) {
+      %q = @std.quantize(%x) {scale = 0.0625}
+      %s = @total(%x, %w)
+    }
+    """)
+    (tmp_path / "pipelink.yaml").write_text("precision: {cpu: {dtype: i8, ranges: dynamic, force: true}}\n")
+    x = drawn(4, 9)
+    x[0, 0] = 1e4
+    made = pl.compile(program, target="cpu")
+    assert any(e.kind == "lowered" for e in made.ledger)
+    np.testing.assert_array_equal(np.asarray(made(x=x, w=drawn(9)).q), np.clip(np.rint(x.astype(np.float64) / 0.0625), -128, 127))
