@@ -97,7 +97,8 @@ class Rewriter:
             return e if folded is None else folded
         if isinstance(arg, Cast) and arg.to == e.to and arg.saturate == e.saturate:
             return arg
-        if isinstance(arg, Read) and self.memory.get(arg.tensor) == e.to:
+        if isinstance(arg, Read) and arg.tensor in self.memory and (self.memory[arg.tensor] == e.to or (arg.dtype is e.dtype and DTYPES[e.to] is e.dtype)):
+            # An element of an operand is computed with as what it is: an f16 as an f32.
             return arg
         # An integer or a bool that has the type already. (Of a float the cast keeps a sum from joining a product as one operation.)
         return arg if arg.dtype is e.dtype and DTYPES[e.to] is e.dtype and not e.dtype.is_float and not is_literal(arg) else e

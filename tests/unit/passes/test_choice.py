@@ -2,6 +2,7 @@
 attention as separate operators changes neither the kinds of kernels nor anything that was decided of them."""
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -164,3 +165,25 @@ def test_numbers_of_attention_in_pieces(how: str) -> None:
         s = np.where(np.tri(19, dtype=bool), s, -np.inf)
     e = np.exp(s - s.max(-1, keepdims=True))
     np.testing.assert_allclose(p(q=q, k=k, v=v).o, np.einsum("bhij,bhjd->bhid", e / e.sum(-1, keepdims=True), v), rtol=2e-3, atol=1.5e-3)
+
+
+CAST = {
+    "product": "%a: tensor<2048x512xDTYPE>, %b: tensor<512x2048xDTYPE>) -> (%y: tensor<2048x2048xf32> | %y[m, n] = sum[k < 512](%a[m, k] * %b[k, n])",
+    "few rows": "%a: tensor<4x512xDTYPE>, %b: tensor<2048x512xDTYPE>) -> (%y: tensor<4x2048xf32> | %y[m, n] = sum[k < 512](%a[m, k] * %b[n, k])",
+    "convolution": "%a: tensor<4x64x64x32xDTYPE>, %b: tensor<3x3x32x64xDTYPE>) -> (%y: tensor<4x62x62x64xf32> | "
+                   "%y[n, h, w, o] = sum[i < 3, j < 3, c < 32](%a[n, h + i, w + j, c] * %b[i, j, c, o])"}
+
+
+@pytest.mark.parametrize("arch", ARCHS, ids=str)
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f8e4m3"])
+@pytest.mark.parametrize("name", CAST)
+def test_casts_of_operands_to_what_they_are_computed_as(name: str, dtype: str, arch: Arch) -> None:
+    signature, body = CAST[name].replace("DTYPE", dtype).split(" | ")
+    written = re.sub(r"(%[ab]\[.*?\])", r"f32(\1)", body)
+    assert written.count("f32(") == 2
+    kinds = []
+    for text in (body, written):
+        program = f"op @f({signature}) {{ compute {{ {text} }} }}\npipeline @p({signature}) {{ %y = @f(%a, %b) }}"
+        kinds.append(chosen(scheduled(parse(program, "cast.plir")), arch))
+    assert kinds[0] == kinds[1]
+    assert "product" not in str(kinds[1]), "tensor cores compute it"

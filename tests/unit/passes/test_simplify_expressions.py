@@ -57,7 +57,7 @@ REWRITES = [
     ("max(%x[n, m], max(nan, 1))", "max(%x[n, m], nan)", "f32"), ("select(%x[n, m] > 2 * 3, 1, 0)", "select(%x[n, m] > 6.0, 1, 0)", "f32"),
     # casts
     ("i32(%i[n, m])", "%i[n, m]", "i32"), ("i32(i32(%x[n, m]))", "i32(%x[n, m])", "i32"), ("f16(f16(%x[n, m]))", "f16(%x[n, m])", "f16"),
-    ("f16(%h[n, m])", "%h[n, m]", "f16"), ("f32(%x[n, m])", "%x[n, m]", "f32"), ("bool(%b[n, m])", "%b[n, m]", "bool"),
+    ("f16(%h[n, m])", "%h[n, m]", "f16"), ("f32(%h[n, m]) * f32(%u[n, m])", "%h[n, m] * f32(%u[n, m])", "f32"), ("f32(%x[n, m])", "%x[n, m]", "f32"), ("bool(%b[n, m])", "%b[n, m]", "bool"),
     # reductions over one
     ("prod[j < 1](%x[n, j])", "%x[n, 0]", "f32"), ("max[j in 2..3](%x[n, j])", "%x[n, 2]", "f32"), ("sum[j < 1](%i[n, j])", "%i[n, 0]", "i32"),
     ("sum[j < 1, q < M](%x[j, q])", "sum[q < M](%x[0, q])", "f32"),
