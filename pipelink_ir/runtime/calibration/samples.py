@@ -60,6 +60,8 @@ class Given:
             raise UsageError("data is a list of samples, each a table of arrays by input: data=[{'x': array}, …]")
         if isinstance(self.data, Iterator):
             raise UsageError("data is gone through more than once: give a list of samples, or an object whose '__iter__' begins anew, not a generator")
+        if not isinstance(self.common, Mapping):
+            raise UsageError(f"params is a table of arrays by input, not {type(self.common).__name__}")
         if self.size == 0:
             raise UsageError("there is no sample in data")
 
@@ -73,6 +75,9 @@ class Given:
         for k, one in enumerate(self.data):
             if not isinstance(one, Mapping):
                 raise UsageError(f"a sample is a table of arrays by input, not {type(one).__name__}")
+            strange = next((k for k in (*self.common, *one) if not isinstance(k, str)), None)
+            if strange is not None:
+                raise UsageError(f"arrays are given by the names of inputs, not by {strange!r}")
             any_there = True
             yield Sample({**self.common, **one}, name=f"sample {k}")
         if not any_there:

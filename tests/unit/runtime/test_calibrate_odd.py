@@ -92,6 +92,13 @@ def test_data_of_another_kind(data: Any) -> None:
         pl.calibrate(LINEAR + ONE.format("p"), data, on="cpu")
 
 
+@pytest.mark.parametrize(("data", "params", "said"), [([{1: 2}], {}, "names of inputs, not by 1"), ([{}], {None: 2}, "names of inputs, not by None"),
+                                                      ([{}], [1], "params is a table of arrays by input, not list")])
+def test_arrays_that_have_no_names(data: Any, params: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        pl.calibrate(LINEAR + ONE.format("p"), data, params=params, on="cpu")
+
+
 @pytest.mark.parametrize("values", [2, 3, 1000, 9999, 40_000])
 @pytest.mark.parametrize("largest", [1e4, -1e4])
 def test_a_percentile_keeps_as_many_values_as_it_says(values: int, largest: float) -> None:
