@@ -39,10 +39,11 @@ from pipelink_ir.ir.nodes import Alias, Expr, Module, Node, Operator, Pipeline
 from pipelink_ir.ir.targets import Arch, arch_help, parse_arch
 from pipelink_ir.ir.walk import deep
 from pipelink_ir.passes.aliasing.order import arguments
+from pipelink_ir.passes.infer.text import written
 from pipelink_ir.passes.manager import register_pass
 from pipelink_ir.passes.precision.calibrated import Calibration, check_calibration
 from pipelink_ir.passes.precision.demands import check_demands, not_admitted
-from pipelink_ir.passes.precision.edges import Line, Operators, form_name, reasons, spread, stem, with_operators
+from pipelink_ir.passes.precision.edges import Line, Operators, form_name, reasons, spread, with_operators
 from pipelink_ir.passes.precision.floats import lowered, with_clause
 from pipelink_ir.passes.precision.insert import put_in, results_in
 from pipelink_ir.passes.precision.limits import check_limits
@@ -243,7 +244,7 @@ class _Lowering:
         assert dtype is not None
         new = self.operators.make(("float", n.op, dtype, plan.names), form_name(n.op, dtype),
                                   lambda name: with_clause(lowered(op, dtype, name, plan.names), plan.policy))
-        why = f"'@{stem(n.op)}' runs in {dtype} on {self.arch}, as its policy asks"
+        why = f"'@{written(n.op)}' runs in {dtype} on {self.arch}, as its policy asks"
         args = [line.cast(e.name, dtype, n, f"cast: {why}") if o.name in plan.names else e.name for o, e in zip(op.operands, arguments(n), strict=True)]
         results_in(line, n, new, args, plan, f"lowered: {why}{plan.said}")
         return (), None
@@ -260,5 +261,5 @@ def _check_missing(n: Node, pipeline: str, op: Operator, plan: Plan, calibration
     if calibration is not None:
         other = f", which is of '@{calibration.pipeline}'," if calibration.pipeline != pipeline else ""
         where = f"{calibration.path or 'the calibration'}{other} has no range of {names}"
-    report.error("downgrade", policy.spans.get("ranges", policy.span), f"'@{stem(op.name)}' is to run on codes of calibrated ranges, and {where}",
+    report.error("downgrade", policy.spans.get("ranges", policy.span), f"'@{written(op.name)}' is to run on codes of calibrated ranges, and {where}",
                  [Note("it is read here", n.loc or n.op_span)], "measure it, pipelinkc calibrate FILE --data …, or write 'ranges = dynamic' into the clause")

@@ -18,6 +18,8 @@ def show_type(t: TensorType) -> str:
 
 
 def written(name: str) -> str:
-    """The name of an operator as it is written: `std.nn.gelu` for the specialised `std.nn.gelu.1`."""
-    stem, _, last = name.rpartition(".")
-    return stem if stem and last.isdigit() else name
+    """The name of an operator as it is written: `std.nn.gelu` for `std.nn.gelu.1`, which inference made of it, and for `std.nn.gelu.1.2`, which a policy made
+    of that."""
+    while (parts := name.rpartition("."))[0] and parts[2].isdigit():
+        name = parts[0]
+    return name

@@ -12,7 +12,7 @@ from pipelink_ir.ir.diagnostics import About, Note, Report
 from pipelink_ir.ir.nodes import Module, Node, Operator, Setting
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.targets import Arch, requirements
-from pipelink_ir.passes.precision.edges import stem
+from pipelink_ir.passes.infer.text import written
 from pipelink_ir.passes.precision.floats import halves
 from pipelink_ir.passes.precision.own_kernels import GENERATED
 from pipelink_ir.passes.precision.plans import Plan
@@ -58,7 +58,7 @@ def _check(n: Node, op: Operator, plan: Plan | None, arch: Arch, carried: set[Sp
     if admits is not None:
         _only_way(n, op, at, admits, why, arch, report)
     elif plan.never and policy.span not in carried:
-        other = f", or lower '@{stem(op.name)}' to {' or '.join(halves(op))}" if halves(op) else ""
+        other = f", or lower '@{written(op.name)}' to {' or '.join(halves(op))}" if halves(op) else ""
         if _meant(op, policy):
             report.warning("downgrade", at, f"nothing comes of this policy on {arch}: {why}", [Note("the node", n.loc or n.op_span)], "leave it out" + other)
         elif not at.source.path.endswith((".yaml", ".yml")):
@@ -69,10 +69,10 @@ def _check(n: Node, op: Operator, plan: Plan | None, arch: Arch, carried: set[Sp
 
 def _only_way(n: Node, op: Operator, at: Span, admits: Setting, why: str, arch: Arch, report: Report) -> None:
     wanted = contracts.describe(admits.value).strip('"')
-    expected = f"'@{stem(op.name)}' needs {wanted} as it is"
+    expected = f"'@{written(op.name)}' needs {wanted} as it is"
     report.error("downgrade", at, f"the policy is the only way to {arch} and cannot be carried out ({why}), but {expected}",
                  [Note("it asks for it here", admits.span), Note("the node", n.loc or n.op_span)], "lower it to a dtype that it admits, or drop the target",
-                 About("downgrade", stem(op.name), n.results[0].name, expected, str(arch)))
+                 About("downgrade", written(op.name), n.results[0].name, expected, str(arch)))
 
 
 def _check_library(n: Node, op: Operator, plan: Plan, at: Span, arch: Arch, report: Report) -> None:
@@ -81,10 +81,10 @@ def _check_library(n: Node, op: Operator, plan: Plan, at: Span, arch: Arch, repo
     names = contracts.words(found.setting.value) if found is not None else []
     if found is None or not plan.codes or arch.kind != "cuda" or plan.policy.library is not None or not names or GENERATED in names:
         return
-    expected = f"'@{stem(op.name)}' runs on {', '.join(names)} alone, which is not called for codes"
+    expected = f"'@{written(op.name)}' runs on {', '.join(names)} alone, which is not called for codes"
     got = f"the policy quantises to {plan.policy.dtype or plan.policy.weights}"
     report.error("downgrade", at, f"{got}, but {expected}", [Note("its libraries", found.setting.span), Note("the node", n.loc or n.op_span)],
-                 "add 'generated' to the list, or 'library = generated' to the clause", About("downgrade", stem(op.name), n.results[0].name, expected, got))
+                 "add 'generated' to the list, or 'library = generated' to the clause", About("downgrade", written(op.name), n.results[0].name, expected, got))
 
 
 def _meant(op: Operator, policy: Policy) -> bool:

@@ -5,7 +5,6 @@ edge was made from without loss (`%y = @std.cast(%y.f16)`, f16 to f32) is there 
 """
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -16,6 +15,7 @@ from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Alias, Device, Edge, Expr, IntLit, Module, Name, Node, Operand, Operator, Pipeline, Scoped, Section, Setting, TensorType
 from pipelink_ir.ir.walk import substitute
 from pipelink_ir.passes.aliasing.order import arguments, origins
+from pipelink_ir.passes.infer.text import written
 from pipelink_ir.passes.precision.codes import own_symbols
 from pipelink_ir.passes.precision.floats import admitted, caster, taken_over, varying
 from pipelink_ir.passes.precision.products import contracted
@@ -189,7 +189,7 @@ class Line:
         """A node that reads narrower edges where there are such, since it reads the same values there: no cast has to be stored for it. `but`: operands that
         are seen to otherwise. Factors of products stay as they are: these are computed by the dtype of both."""
         op = self.operators.known[n.op]
-        if not self.narrow or op.kernel is not None or op.compute is None or stem(op.name) in ("std.cast", "std.copy"):
+        if not self.narrow or op.kernel is not None or op.compute is None or written(op.name) in ("std.cast", "std.copy"):
             return n
         kept = frozenset(but) | taken_over(op).keys() | set(taken_over(op).values())
         varies = varying(op)
@@ -272,17 +272,12 @@ def spread(before: Node, parts: Sequence[Node]) -> list[Node]:
 
 def form_name(op: str, how: str) -> str:
     """A name for another form of an operator: `linear_f16.1` for `linear.1`."""
-    return f"{stem(op)}_{how}.1"
+    return f"{written(op)}_{how}.1"
 
 
 def reasons(before: str | None, more: str) -> str:
     """What the ledger said already, and more."""
     return f"{before}; {more}" if before else more
-
-
-def stem(op: str) -> str:
-    """The name of an operator as users know it."""
-    return re.sub(r"(\.\d+)+$", "", op)
 
 
 def with_operators(module: Module, operators: Mapping[str, Operator], pipelines: Mapping[str, Pipeline]) -> Module:

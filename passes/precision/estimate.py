@@ -41,9 +41,9 @@ from pipelink_ir.ir.nodes import (
     Read,
     Reduce,
 )
+from pipelink_ir.passes.infer.text import written
 from pipelink_ir.passes.precision.calibrated import EdgeRange
 from pipelink_ir.passes.precision.codes import Codes
-from pipelink_ir.passes.precision.edges import stem
 from pipelink_ir.passes.precision.floats import halves
 from pipelink_ir.passes.precision.plans import Plan
 from pipelink_ir.passes.scopes import consumed
@@ -400,7 +400,7 @@ def check_budgets(p: Pipeline, operators: Mapping[str, Operator], plans: Mapping
 
 def _called(n: Node) -> str:
     """A node as messages name it: its label, or its operator as it was written."""
-    return n.label or f"@{stem(n.op)}"
+    return n.label or f"@{written(n.op)}"
 
 
 def _two(x: float) -> str:

@@ -9,9 +9,10 @@ from pipelink_ir.ir.evaluate import CannotEvaluate, evaluate_condition
 from pipelink_ir.ir.nodes import Edge, Expr, Node, Operator, TensorType
 from pipelink_ir.ir.walk import names_in, substitute
 from pipelink_ir.passes.aliasing.order import arguments
+from pipelink_ir.passes.infer.text import written
 from pipelink_ir.passes.precision.code_sums import summer
 from pipelink_ir.passes.precision.codes import Codes, own_symbols, quantiser, scaler
-from pipelink_ir.passes.precision.edges import Line, form_name, reasons, stem
+from pipelink_ir.passes.precision.edges import Line, form_name, reasons
 from pipelink_ir.passes.precision.floats import lowered, sharing_kept, taken_over, with_clause
 from pipelink_ir.passes.precision.plans import CALIBRATED, MEASURED, UNCALIBRATED, Plan
 from pipelink_ir.passes.precision.quantised import quantised
@@ -85,7 +86,7 @@ def put_in(line: Line, n: Node, plan: Plan, arch: str) -> tuple[tuple[Expr, ...]
     if isinstance(new, str):
         return (), f"declined: {new}"
     edges = {o.name: e.name for o, e in zip(op.operands, arguments(n), strict=True)}
-    whom = f"'@{stem(n.op)}' runs in {how} on {arch}, as its policy asks"
+    whom = f"'@{written(n.op)}' runs in {how} on {arch}, as its policy asks"
     given: dict[str, str] = {}
     for name, codes in ordered:
         made = coded(line, edges[name], codes, n, _why(plan, name, whom))

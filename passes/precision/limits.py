@@ -19,8 +19,8 @@ from pipelink_ir.passes.aliasing.order import arguments
 from pipelink_ir.passes.contracts.edges import declared_range
 from pipelink_ir.passes.contracts.ranges import UNKNOWN, Interval, of_dtype, result_ranges
 from pipelink_ir.passes.infer.operator import typed_operator
+from pipelink_ir.passes.infer.text import written
 from pipelink_ir.passes.precision.calibrated import Calibration
-from pipelink_ir.passes.precision.edges import stem
 from pipelink_ir.passes.precision.plans import Plan
 
 
@@ -63,7 +63,7 @@ class _Limits:
         """What an operator may count on of an operand: what it asks for, or what is known of the edge."""
         found = contracts.setting(op, "semantic", "range", o.name)
         have = declared_range(found.setting) if found is not None else None
-        return self.edges[e.name] if found is None or have is None else _Known(have, f"'@{stem(op.name)}' takes", found.setting.span)
+        return self.edges[e.name] if found is None or have is None else _Known(have, f"'@{written(op.name)}' takes", found.setting.span)
 
     def _made(self, op: Operator, n: Node, given: Mapping[str, _Known]) -> dict[str, _Known]:
         out: dict[str, _Known] = {}
@@ -71,8 +71,8 @@ class _Limits:
         for r, e in zip(op.results, n.results, strict=True):
             found = contracts.setting(op, "semantic", "range", r.name)
             have = declared_range(found.setting) if found is not None else None
-            out[r.name] = _Known(inferred.get(r.name, UNKNOWN), f"'@{stem(op.name)}' makes", None, e.span) if found is None or have is None else \
-                _Known(have, f"'@{stem(op.name)}' promises", found.setting.span, e.span)
+            out[r.name] = _Known(inferred.get(r.name, UNKNOWN), f"'@{written(op.name)}' makes", None, e.span) if found is None or have is None else \
+                _Known(have, f"'@{written(op.name)}' promises", found.setting.span, e.span)
         return out
 
     def _inferred(self, op: Operator, given: Mapping[str, Interval]) -> dict[str, Interval]:
@@ -117,5 +117,5 @@ class _Limits:
             got = f"the policy takes '%{name}' to {dtype}, {ends}"
             self.report.error("range", plan.policy.spans.get("dtype", plan.policy.span), f"{got}, but {what}", notes,
                               f"{'lower to bf16' if dtype is not BF16 else 'scale them'}, or leave this operator as it is",
-                              About("range", stem(op.name), n.results[0].name, what, got))
+                              About("range", written(op.name), n.results[0].name, what, got))
         return above or below

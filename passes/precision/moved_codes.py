@@ -17,8 +17,9 @@ from dataclasses import dataclass, field, replace
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Cast, Edge, Expr, FloatLit, IntLit, Let, Node, Operator, Pipeline
 from pipelink_ir.passes.aliasing.order import arguments, origins
+from pipelink_ir.passes.infer.text import written
 from pipelink_ir.passes.precision.codes import Codes
-from pipelink_ir.passes.precision.edges import Line, Operators, form_name, place, reasons, stem
+from pipelink_ir.passes.precision.edges import Line, Operators, form_name, place, reasons
 from pipelink_ir.passes.precision.floats import with_clause
 from pipelink_ir.passes.precision.insert import coded
 from pipelink_ir.passes.precision.own_kernels import takes_codes
@@ -176,7 +177,7 @@ def put_chosen(line: Line, n: Node, chosen: Chosen, arch: str) -> None:
         if not DTYPES[o.type.dtype].is_float:
             args.append(e)
             continue
-        made = coded(line, e.name, codes, n, f": '@{stem(n.op)}' only chooses among values, and what it makes is read as codes on {arch}")
+        made = coded(line, e.name, codes, n, f": '@{written(n.op)}' only chooses among values, and what it makes is read as codes on {arch}")
         args.append(Edge(made.codes, span=e.span))
         plain = replace(codes, order=(), packed=None)
         for kind, name in (("scale", made.scale), ("zero", made.zero)):
@@ -187,13 +188,13 @@ def put_chosen(line: Line, n: Node, chosen: Chosen, arch: str) -> None:
     line.coded_only.add(edge.name)
     types = (replace(n.types[0], dtype=codes.stored),)
     line.keep(replace(n, op=chosen.op.name, args=tuple(args), results=(result,), types=types,
-                      reason=reasons(n.reason, f"lowered: '@{stem(n.op)}' only chooses among values, so it works on codes")))
+                      reason=reasons(n.reason, f"lowered: '@{written(n.op)}' only chooses among values, so it works on codes")))
     line.remember(edge.name, ("codes", codes), n.device, result.name)
 
 
 def given_codes(op: Operator) -> Codes | None:
     """The codes that the operand of a `@std.dequantize` is, if scale and zero point are numbers."""
-    if stem(op.name) != "std.dequantize" or op.compute is None or op.attributes or len(op.operands) != 1 or not op.operands[0].type.dtype.endswith("8"):
+    if written(op.name) != "std.dequantize" or op.compute is None or op.attributes or len(op.operands) != 1 or not op.operands[0].type.dtype.endswith("8"):
         return None
 
     def number(e: Expr) -> float | int | None:

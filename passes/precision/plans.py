@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pipelink_ir.ir.dtypes import DTYPES
 from pipelink_ir.ir.nodes import Apply, Axis, Define, Expr, FloatLit, IntLit, Name, Operand, Operator, Read, Reduce
 from pipelink_ir.ir.walk import children, reads_in, walk
+from pipelink_ir.passes.infer.text import written
 from pipelink_ir.passes.precision.calibrated import EdgeRange, scale_of
 from pipelink_ir.passes.precision.codes import Codes
-from pipelink_ir.passes.precision.edges import stem
 from pipelink_ir.passes.precision.floats import admitted, is_float, varying
 from pipelink_ir.passes.precision.own_kernels import why_not
 from pipelink_ir.passes.precision.policy import CODES, Policy
@@ -76,10 +76,10 @@ def plan(op: Operator, policy: Policy, weights: Set[str], ranges: Mapping[str, E
     plain = dtype is not None and is_float(dtype) and (policy.scheme == "plain" or not dtype.startswith("f8"))
     why = why_not(op, dtype, policy.weights, plain)
     if why is not None:
-        return Plan(policy, refused=f"declined: '@{stem(op.name)}' is a kernel of its own, which {why}", never=True)
+        return Plan(policy, refused=f"declined: '@{written(op.name)}' is a kernel of its own, which {why}", never=True)
     if op.kernel is not None and dtype in CODES and not plain:
-        return Plan(policy, refused=f"declined: {_CHOOSES.format(stem(op.name))}")
-    if dtype is not None and not plain and stem(op.name) == QUANTIZE:
+        return Plan(policy, refused=f"declined: {_CHOOSES.format(written(op.name))}")
+    if dtype is not None and not plain and written(op.name) == QUANTIZE:
         return Plan(policy, refused=f"declined: '@{QUANTIZE}' makes codes itself, of values as they are", never=True)
     out = _float(op, policy, dtype) if plain and dtype is not None else Plan(policy)
     if dtype is not None and not plain:
@@ -126,8 +126,8 @@ def _together(op: Operator, ranges: Mapping[str, EdgeRange | None]) -> dict[str,
 def _nothing(op: Operator, policy: Policy) -> str:
     what = policy.dtype or policy.weights
     if policy.dtype is None:
-        return f"declined: '@{stem(op.name)}' has no product with an operand that comes from parameters alone, which could be {what}"
-    return f"declined: '@{stem(op.name)}' has no float operand that {what} codes could stand for"
+        return f"declined: '@{written(op.name)}' has no product with an operand that comes from parameters alone, which could be {what}"
+    return f"declined: '@{written(op.name)}' has no float operand that {what} codes could stand for"
 
 
 def _float(op: Operator, policy: Policy, dtype: str) -> Plan:
@@ -136,9 +136,9 @@ def _float(op: Operator, policy: Policy, dtype: str) -> Plan:
     else:
         names = varying(op)
         if not admitted(op, dtype):
-            return Plan(policy, refused=f"declined: {dtype} is not among the dtypes of '@{stem(op.name)}'", never=True)
+            return Plan(policy, refused=f"declined: {dtype} is not among the dtypes of '@{written(op.name)}'", never=True)
     if not names:
-        return Plan(policy, refused=f"declined: no operand of '@{stem(op.name)}' may have another dtype", never=True)
+        return Plan(policy, refused=f"declined: no operand of '@{written(op.name)}' may have another dtype", never=True)
     if all(o.type.dtype == dtype for o in (*op.operands, *op.results) if o.name in names):
         return Plan(policy)
     return Plan(policy, dtype, names)
@@ -155,9 +155,9 @@ def _activations(op: Operator, policy: Policy, dtype: str, weights: Set[str], ra
     shares = False
     if not products:
         if selects(op) and not elementwise(op):
-            return replace(out, refused=f"declined: {_CHOOSES.format(stem(op.name))}")
+            return replace(out, refused=f"declined: {_CHOOSES.format(written(op.name))}")
         if curved(op):
-            return replace(out, refused=f"declined: '@{stem(op.name)}' computes powers or quotients of what it sums, which stay in f32", never=True)
+            return replace(out, refused=f"declined: '@{written(op.name)}' computes powers or quotients of what it sums, which stay in f32", never=True)
         shares = not any(isinstance(e, Reduce) for d in (op.compute.body if op.compute is not None else ()) for e in walk(d.value))
     codes: dict[str, Codes] = {}
     found: dict[str, str] = {}

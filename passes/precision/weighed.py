@@ -14,7 +14,7 @@ from dataclasses import replace
 from pipelink_ir.ir.nodes import Node, Pipeline
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.passes.fusion.cost import microseconds
-from pipelink_ir.passes.precision.edges import stem
+from pipelink_ir.passes.infer.text import written
 from pipelink_ir.passes.precision.plans import UNCALIBRATED, Plan
 from pipelink_ir.passes.precision.price import guessed, size_text
 from pipelink_ir.passes.precision.profit import MARGIN, Decision, Region
@@ -39,7 +39,7 @@ def weighed(p: Pipeline, plans: Mapping[str, Plan], found: Decision, must: Set[s
             sums = f"region {numbers[id(r)]}" if len(r.names) > 1 else r.sums
             plan = plans[name]
             if name in found.kept:
-                why = " (force = true)" if plan.policy.force else f" (it has to be: '@{stem(ops[name])}' needs it on {arch})" if name in must else ""
+                why = " (force = true)" if plan.policy.force else f" (it has to be: '@{written(ops[name])}' needs it on {arch})" if name in must else ""
                 out[name] = replace(plan, sums=f"{sums}{why}")
             else:
                 asked = f" ({_asked([plan])})" if len(r.names) == 1 else ""

@@ -11,8 +11,8 @@ from pipelink_ir.ir.diagnostics import UsageError, did_you_mean
 from pipelink_ir.ir.nodes import Module, Node
 from pipelink_ir.ir.targets import EMULATED
 from pipelink_ir.passes.aliasing.order import arguments
+from pipelink_ir.passes.infer.text import written
 from pipelink_ir.passes.manager import step
-from pipelink_ir.passes.precision.edges import stem
 from pipelink_ir.runtime.calibration import files
 from pipelink_ir.runtime.calibration.differences import Difference
 from pipelink_ir.runtime.calibration.lowering import lowered, names_in
@@ -210,5 +210,5 @@ def _rows(flat: Flat, apart: Mapping[str, Difference]) -> tuple[EdgeApart, ...]:
             reach[e.name] = found.error if found is not None else given
             if found is not None:
                 gain = 0.0 if math.isinf(found.error) and math.isinf(given) else found.error - given
-                out.append(EdgeApart(e.name, stem(n.op), n.label, found, gain))
+                out.append(EdgeApart(e.name, written(n.op), n.label, found, gain))
     return tuple(out)

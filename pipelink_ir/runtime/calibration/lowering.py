@@ -11,8 +11,8 @@ from pipelink_ir.ir.nodes import Module, Node, Operator
 from pipelink_ir.ir.source import Span
 from pipelink_ir.ir.targets import Arch, known_archs, parse_arch
 from pipelink_ir.passes.aliasing.order import arguments
+from pipelink_ir.passes.infer.text import written
 from pipelink_ir.passes.manager import run_passes, step
-from pipelink_ir.passes.precision.edges import stem
 from pipelink_ir.passes.precision.policy import CODES, Policy, policy_of
 from pipelink_ir.passes.scheduling.tuned import edge_types
 from pipelink_ir.runtime.calibration.dequantised import with_values
@@ -101,7 +101,7 @@ def asked(flat: Flat, arch: Arch) -> list[Asked]:
         policy = policy_of(operators[n.op], arch) if isinstance(n, Node) and n.op in operators else None
         if policy is not None and isinstance(n, Node):
             made = tuple(e.name for e in n.results if e.name in floats)
-            out.append(Asked(stem(n.op), n.label, made, policy, policy.spans.get("budget", policy.span)))
+            out.append(Asked(written(n.op), n.label, made, policy, policy.spans.get("budget", policy.span)))
     return out
 
 
