@@ -75,9 +75,9 @@ class Given:
         for k, one in enumerate(self.data):
             if not isinstance(one, Mapping):
                 raise UsageError(f"a sample is a table of arrays by input, not {type(one).__name__}")
-            strange = next((k for k in (*self.common, *one) if not isinstance(k, str)), None)
-            if strange is not None:
-                raise UsageError(f"arrays are given by the names of inputs, not by {strange!r}")
+            strange = [k for k in (*self.common, *one) if not isinstance(k, str)]
+            if strange:
+                raise UsageError(f"arrays are given by the names of inputs, not by {strange[0]!r}")
             any_there = True
             yield Sample({**self.common, **one}, name=f"sample {k}")
         if not any_there:
