@@ -37,6 +37,9 @@ FRAGMENTS = "fragments.cuh"
 OWN = "own.cuh"
 """The same for sums that threads hold each for itself, with `PIPELINK_OWN`."""
 
+REGISTERS = "registers.cuh"
+"""Lists of registers, which the two behind it have in common."""
+
 WINDOW = "window.cuh"
 """The same for windows of pictures, with `PIPELINK_WINDOW`."""
 
@@ -59,7 +62,7 @@ def header(facts: TargetFacts) -> str:
 
 def shown(facts: TargetFacts, fragments: bool, stream: bool, own: bool = False, attend: bool = False, window: bool = False) -> str:
     """The header as it is shown to people, without what the kernels do not use."""
-    more = [_file(name) for name, wanted in ((FRAGMENTS, fragments), (OWN, own), (WINDOW, window), (STREAM, stream), (ATTEND, attend)) if wanted]
+    more = [_file(name) for name, wanted in ((FRAGMENTS, fragments), (OWN, own), (REGISTERS, window or stream), (WINDOW, window), (STREAM, stream), (ATTEND, attend)) if wanted]
     return "\n".join([facts.define(), *map(_file, BASE), *more])
 
 

@@ -213,23 +213,6 @@ PL_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" 
 PL_DEVICE void settle(float& sum) { asm volatile("add.f32 %0, %0, 0f00000000;" : "+f"(sum)::"memory"); }
 PL_DEVICE void settle(int& sum) { asm volatile("" : "+r"(sum)::"memory"); }
 template <int PENDING> PL_DEVICE void wgmma_await() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory"); }
-// The registers of so many sums, as an instruction counts them and as it is told of them.
-#define PL_NUMBERS_32 \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
-  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define PL_NUMBERS_48 PL_NUMBERS_32 \
-  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-#define PL_NUMBERS_64 PL_NUMBERS_48 \
-  ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define PL_NUMBERS_96 PL_NUMBERS_64 \
-  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
-  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define PL_REGISTERS_8(kind, d) kind((d)[0]), kind((d)[1]), kind((d)[2]), kind((d)[3]), kind((d)[4]), kind((d)[5]), kind((d)[6]), kind((d)[7])
-#define PL_REGISTERS_16(kind, d) PL_REGISTERS_8(kind, d), PL_REGISTERS_8(kind, d + 8)
-#define PL_REGISTERS_32(kind, d) PL_REGISTERS_16(kind, d), PL_REGISTERS_16(kind, d + 16)
-#define PL_REGISTERS_48(kind, d) PL_REGISTERS_32(kind, d), PL_REGISTERS_16(kind, d + 32)
-#define PL_REGISTERS_64(kind, d) PL_REGISTERS_32(kind, d), PL_REGISTERS_32(kind, d + 32)
-#define PL_REGISTERS_96(kind, d) PL_REGISTERS_64(kind, d), PL_REGISTERS_32(kind, d + 64)
 // Adds 64 rows by `columns` of products to the sums of a warpgroup, `count` of each thread; where there are no `more` than these, they take the place of what
 // the registers hold. The operands behind the sums have the numbers `first` to `third`.
 #define PL_WGMMA(columns, count, first, second, third, signs, types, kind, ...) \

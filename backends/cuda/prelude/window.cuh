@@ -124,17 +124,12 @@ PL_DEVICE void copies_shown() {
 #if PIPELINK_PTX && defined(__CUDA_ARCH_FEAT_SM90_ALL)
 // 64 rows by 8 N columns; rows of 16 bytes lie after each other, halves of the terms `leading` bytes apart.
 PL_DEVICE u64 plain_matrix(u32 at, int leading) { return u64(at >> 4 & 0x3fff) | u64(leading >> 4 & 0x3fff) << 16 | u64(128 >> 4) << 32; }
-#define PL_SUMS_4(kind, d) kind((d)[0]), kind((d)[1]), kind((d)[2]), kind((d)[3])
-#define PL_SUMS_16(kind, d) PL_SUMS_4(kind, d), PL_SUMS_4(kind, (d) + 4), PL_SUMS_4(kind, (d) + 8), PL_SUMS_4(kind, (d) + 12)
-#define PL_SUMS_32(kind, d) PL_SUMS_16(kind, d), PL_SUMS_16(kind, (d) + 16)
-#define PL_TOLD_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define PL_TOLD_32 PL_TOLD_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define PL_GROUP(A, B, S, types, kind, more) \
   PL_DEVICE void group_mma(A, B, S (&d)[16], u64 a, u64 b) { \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n32" types " {" PL_TOLD_16 "}, %16, %17, 1" more ";" : PL_SUMS_16(kind, d) : "l"(a), "l"(b)); \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n32" types " {" PL_NUMBERS_16 "}, %16, %17, 1" more ";" : PL_REGISTERS_16(kind, d) : "l"(a), "l"(b)); \
   } \
   PL_DEVICE void group_mma(A, B, S (&d)[32], u64 a, u64 b) { \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64" types " {" PL_TOLD_32 "}, %32, %33, 1" more ";" : PL_SUMS_32(kind, d) : "l"(a), "l"(b)); \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64" types " {" PL_NUMBERS_32 "}, %32, %33, 1" more ";" : PL_REGISTERS_32(kind, d) : "l"(a), "l"(b)); \
   }
 PL_GROUP(f16, f16, float, "k16.f32.f16.f16", "+f", ", 1, 1, 0, 0")
 PL_GROUP(bf16, bf16, float, "k16.f32.bf16.bf16", "+f", ", 1, 1, 0, 0")
