@@ -1,5 +1,5 @@
 """How long each pass takes, and how that grows: generated pipelines of 100, 1,000 and 10,000 nodes, as chains, diamonds, wide graphs, graphs of several
-kinds of nodes and chains of rows and products, with and without fusion (unfused, the passes behind `fuse` have all the nodes to plan).
+kinds of nodes, chains of rows and products and of residuals, with and without fusion (unfused, the passes behind `fuse` have all the nodes to plan).
 
     python benchmarks/passes.py                  # all of it, some minutes
     python benchmarks/passes.py --nodes 100 1000 --shapes chain
@@ -99,13 +99,22 @@ def widths(nodes: int) -> Iterator[str]:
         yield f"%n{i} = " + (f"@softmax({x})", f"@layer_norm({x}, %g{i // 3}, %b{i // 3})", f"@matmul({x}, %w{i // 3})")[i % 3]
 
 
+def residuals(nodes: int) -> Iterator[str]:
+    """A product, and what it read is added to it, which may be done in place."""
+    for i in range(0, nodes - 1, 2):
+        x = f"%n{i - 1}" if i else "%x"
+        yield f"%n{i} = @matmul({x}, %w)"
+        yield f"%n{i + 1} = @plus(%n{i}, {x})"
+
+
 def _widths(nodes: int) -> list[int]:
     """The width that each product of `widths` reads, and in the end what is left."""
     rng = random.Random(nodes)
     return [48, *(rng.randrange(16, 512) for _ in range((nodes + 1) // 3))]
 
 
-SHAPES: dict[str, Callable[[int], Iterator[str]]] = {"chain": chain, "diamonds": diamonds, "wide": wide, "mixed": mixed, "rows": rows, "widths": widths}
+SHAPES: dict[str, Callable[[int], Iterator[str]]] = {"chain": chain, "diamonds": diamonds, "wide": wide, "mixed": mixed, "rows": rows, "widths": widths,
+                                                       "residuals": residuals}
 WAYS = {"fused": "", "unfused": "fuse{nodes=1}"}
 
 
@@ -123,6 +132,8 @@ def program(shape: str, nodes: int) -> str:
         left = level + (left[-1:] if len(left) % 2 else [])
     lines.append(f"%out = @scale({left[0]})")
     inputs, width = ["%x: tensor<64x48xf32>"], 48
+    if shape == "residuals":
+        inputs += ["param %w: tensor<48x48xf32>"]
     if shape == "rows":
         inputs += ["param %g: tensor<48xf32>", "param %b: tensor<48xf32>", "param %w: tensor<48x48xf32>"]
     if shape == "widths":

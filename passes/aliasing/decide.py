@@ -158,10 +158,10 @@ class _Deciding:
                     break
 
     def _widen(self, edge: str) -> None:
-        """What lies in one place has one alignment."""
-        while edge in self.out.inplace:
-            below = self.out.inplace[edge]
-            self.out.align[below] = max(self.out.align.get(below, 1), self.out.align[edge])
+        """What lies in one place has one alignment: if that of the edge below is enough, so is that of all below it."""
+        align = self.out.align[edge]
+        while (below := self.out.inplace.get(edge)) is not None and self.out.align.get(below, 1) < align:
+            self.out.align[below] = align
             edge = below
 
     def _may_end(self, n: int, x: str, edge: str, operands: list[int], r: int, over: Mapping[tuple[int, int], bool]) -> bool:

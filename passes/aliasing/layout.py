@@ -82,6 +82,7 @@ class _Reading:
         self.pipeline, self.device = pipeline, device
         self.said: dict[str, Mapping[str, Value]] = {}
         self.maker: dict[str, int] = {}
+        self.found: dict[str, Spot] = {}
 
     def run(self) -> Layout:
         p = self.pipeline
@@ -108,17 +109,20 @@ class _Reading:
         return out
 
     def _spot(self, edge: str) -> Spot:
-        offsets: list[Expr] = []
-        for _ in range(len(self.maker)):
+        """Where an edge lies. What is found of edges on the way is remembered, so that a long chain is gone through once."""
+        way: list[tuple[str, tuple[Expr, ...]]] = []
+        while edge not in self.found and len(way) < len(self.maker):
             keys = self.said.get(edge, {})
             of = keys.get("within", keys.get("inplace"))
             if not isinstance(of, Read) or of.tensor not in self.maker:
                 break
             offset = keys.get("offset")
-            if "within" in keys and isinstance(offset, Expr):
-                offsets.append(offset)
+            way.append((edge, (offset,) if "within" in keys and isinstance(offset, Expr) else ()))
             edge = of.tensor
-        return Spot(edge, tuple(offsets))
+        spot = self.found.setdefault(edge, Spot(edge))
+        for name, offsets in reversed(way):
+            spot = self.found[name] = Spot(spot.root, (*offsets, *spot.offsets))
+        return spot
 
     def _root(self, name: str, straight: Mapping[str, int]) -> Root:
         node = self.pipeline.nodes[self.maker[name]]
