@@ -36,6 +36,9 @@ FEWEST = 1024
 THREADS = 256
 """Most threads of a block, unless a kernel is given another number."""
 
+COPIES = 80
+"""The first architecture that copies to shared memory beside what threads do; before it they do that themselves, to wherever it is."""
+
 SHOWN = 4
 """Lines of the program that are shown above a kernel."""
 
@@ -77,7 +80,7 @@ class KernelCode:
     """Scratch of each thread, in `scratch`."""
     kinds: Kinds = field(compare=False, repr=False)
     near: bool = False
-    """Whether what a block shares has to lie in shared memory: copies run there beside it, or tensor cores read it."""
+    """Whether what a block shares has to lie in shared memory, where the device copies beside what threads do (from sm_80 on)."""
 
     def team(self, symbols: Mapping[str, int]) -> int:
         """The threads of a block for given sizes, where it must be some number."""

@@ -5,17 +5,18 @@ import threading
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from pipelink_ir.backends.cuda import cublaslt, nvrtc
 from pipelink_ir.backends.cuda.compile import OperatorCode, PipelineCode
 from pipelink_ir.backends.cuda.cublaslt import Chosen, Problem
 from pipelink_ir.backends.cuda.driver import DeviceFacts, Driver, Function, Launch, quietly
-from pipelink_ir.backends.cuda.emit import KernelCode
+from pipelink_ir.backends.cuda.emit import COPIES, KernelCode
 from pipelink_ir.backends.cuda.geometry import MAX_THREADS_IN_GRID, Geometry, geometry
 from pipelink_ir.backends.cuda.library_call import Unfit
 from pipelink_ir.backends.cuda.user_launch import user_program
 from pipelink_ir.backends.loops.form import Program
-from pipelink_ir.ir.diagnostics import internal_error
+from pipelink_ir.ir.diagnostics import UsageError, internal_error
 from pipelink_ir.ir.gpus import facts_of
 from pipelink_ir.ir.nodes import Operator
 
@@ -153,8 +154,8 @@ class Kernels:
     def _sized(self, code: KernelCode, shape: Geometry, function: Function, sizes: Mapping[str, int]) -> Launch:
         shared, block_bytes = shape.shared_bytes, 0
         if shared + function.shared > self.facts.shared_block:
-            if code.near:
-                internal_error(f"the kernel '{function.name}' needs {shared + function.shared} bytes of shared memory; a block has {self.facts.shared_block}")
+            if code.near and self.facts.sm >= COPIES:
+                self._too_near(function.name, shared + function.shared)
             shared, block_bytes = 0, shape.shared_bytes
         self.allow_shared(function, shared)
         threads = threads_of(code, shape, function, self.facts, sizes)
@@ -169,6 +170,14 @@ class Kernels:
         if each and blocks * each > SCRATCH:
             blocks = max(1, SCRATCH // each)
         return Launch(function, (max(1, blocks), 1, 1), (threads, 1, 1), shared, block_bytes, shape.thread_bytes, shape.checks)
+
+
+    def _too_near(self, kernel: str, needed: int) -> NoReturn:
+        """A kernel does not fit: an older architecture may have more shared memory than the device."""
+        what = f"the kernel '{kernel}' needs {needed} bytes of shared memory; a block of {self.facts.name} has {self.facts.shared_block}"
+        if self.code.virtual:
+            raise UsageError(f"{what}: it is compiled for {self.code.arch}, which has more; compile for 'cuda', the device as it is")
+        internal_error(what)
 
 
 def _as_old_as(facts: DeviceFacts, code: PipelineCode) -> DeviceFacts:

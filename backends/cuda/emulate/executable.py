@@ -14,7 +14,7 @@ import numpy as np
 
 from pipelink_ir.backends.artifacts import Artifacts
 from pipelink_ir.backends.cuda import prelude
-from pipelink_ir.backends.cuda.emit import KernelCode, emit_unit
+from pipelink_ir.backends.cuda.emit import COPIES, KernelCode, emit_unit
 from pipelink_ir.backends.cuda.emulate.kernels import Unit, units_of
 from pipelink_ir.backends.cuda.emulate.library import EmulationFault, Region
 from pipelink_ir.backends.cuda.geometry import Geometry, geometry
@@ -160,7 +160,7 @@ class _Run:
             internal_error(f"the kernel '{code.symbol}' is launched with {threads} threads, and was compiled for {code.threads}")
         blocks = self._blocks(code, found, threads)
         in_shared = found.shared_bytes + code.static_shared <= self.options.shared_block
-        if code.near and not in_shared and self.options.arch is not None and self.options.shared_block:
+        if code.near and not in_shared and self.options.arch is not None and self.options.arch.sm >= COPIES and self.options.shared_block:
             internal_error(f"the kernel '{code.symbol}' needs {found.shared_bytes + code.static_shared} bytes of shared memory; a block of "
                            f"{self.options.arch} has {self.options.shared_block}")
         block_bytes = 0 if in_shared else found.shared_bytes

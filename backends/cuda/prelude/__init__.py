@@ -4,7 +4,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
+from importlib.resources import files as resources
 
 from pipelink_ir.backends.cuda.target_facts import TargetFacts
 from pipelink_ir.ir.diagnostics import internal_error
@@ -52,7 +52,7 @@ ATTEND = "attend.cuh"
 
 @cache
 def _file(name: str) -> str:
-    return files("pipelink_ir.backends.cuda.prelude").joinpath(name).read_text(encoding="utf-8")
+    return resources("pipelink_ir.backends.cuda.prelude").joinpath(name).read_text(encoding="utf-8")
 
 
 def header(facts: TargetFacts) -> str:
@@ -62,7 +62,8 @@ def header(facts: TargetFacts) -> str:
 
 def shown(facts: TargetFacts, fragments: bool, stream: bool, own: bool = False, attend: bool = False, window: bool = False) -> str:
     """The header as it is shown to people, without what the kernels do not use."""
-    more = [_file(name) for name, wanted in ((FRAGMENTS, fragments), (OWN, own), (REGISTERS, window or stream), (WINDOW, window), (STREAM, stream), (ATTEND, attend)) if wanted]
+    files = ((FRAGMENTS, fragments), (OWN, own), (REGISTERS, window or stream), (WINDOW, window), (STREAM, stream), (ATTEND, attend))
+    more = [_file(name) for name, wanted in files if wanted]
     return "\n".join([facts.define(), *map(_file, BASE), *more])
 
 
