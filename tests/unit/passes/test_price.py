@@ -297,8 +297,8 @@ def test_a_chain_pays_for_its_casts_at_both_ends(count: int, kept: int) -> None:
     names = frozenset(f"e{k}" for k in range(1, count + 1))
     found = profitable(module, names, lower, H200)
     assert len(found.kept) == kept
-    assert found.said.keys() == names
-    assert all("MB convert, quantise and bring back" in text for text in found.said.values())
+    assert {name for r in found.regions for name in r.names} == names
+    assert all("MB convert, quantise and bring back" in r.sums for r in found.regions)
 
 
 def test_what_is_forced_is_kept() -> None:
