@@ -37,7 +37,7 @@ from pipelink_ir.passes.scheduling.shape import Shape
 from pipelink_ir.passes.scheduling.steps import distributed
 from pipelink_ir.passes.scheduling.streams import Streamed, Turning, streamed_of
 from pipelink_ir.passes.scheduling.strips import Strips, strips_of
-from pipelink_ir.passes.scheduling.tensor_cores import TensorCores, tensor_cores_of
+from pipelink_ir.passes.scheduling.tensor_cores import TensorCores, plain_read, tensor_cores_of
 from pipelink_ir.passes.scheduling.tiles import Tiled
 from pipelink_ir.passes.scheduling.together import elements, work_of
 from pipelink_ir.passes.scheduling.turns import Turn, turn_of
@@ -92,7 +92,9 @@ def _tile(s: Site) -> Way | None:
 
 
 def _few(s: Site) -> Way | None:
-    return few_of(s.op, s.local, s.tensor, s.piece, s.chosen, s.arch)
+    way = few_of(s.op, s.local, s.tensor, s.piece, s.chosen, s.arch)
+    # What is multiplied as it lies there the copy engine brings faster.
+    return None if way is not None and way.rows is not None and plain_read(way.product.right) is not None and not way.uneven and _stream(s) is not None else way
 
 
 def _convolution(s: Site) -> Way | None:
@@ -371,4 +373,4 @@ def _by_length(k: KernelPlan, short: ShortRows | None, long: LongRows | None, fe
 
 def _version(k: KernelPlan, way: Attention) -> str:
     """The name of one of several kernels for attention."""
-    return f"{k.name}.flow{way.cut.terms}" if way.flowing else f"{k.name}.{way.cut.terms}" if way.open else k.name
+    return f"{k.name}.flow{-(-max(way.cut.terms, way.cut.columns) // 64) * 64}" if way.flowing else f"{k.name}.{way.cut.terms}" if way.open else k.name

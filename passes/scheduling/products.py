@@ -40,11 +40,12 @@ class Product:
     """How threads that multiply and add share it."""
 
 
-def product_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None, alone: bool = True) -> Product | None:
+def product_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None, alone: bool = True,
+               rows: int = NARROW) -> Product | None:
     """The product of matrices that a piece is, with whatever is made of each of its elements. `alone`: there is no other long reduction in it, not even one
-    that could be computed before."""
+    that could be computed before. `rows`: how many there have to be."""
     p = _product(op, local, piece, chosen, alone)
-    return p if p is not None and _wide(piece, p.rows) else None
+    return p if p is not None and _wide(piece, p.rows, rows) else None
 
 
 def tiled_product_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None) -> Product | None:

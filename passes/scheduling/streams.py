@@ -23,11 +23,13 @@ from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import children, substitute
 from pipelink_ir.passes.scheduling.boxes import Boxes, boxes_of
 from pipelink_ir.passes.scheduling.counts import count, known, names, ranges_of
-from pipelink_ir.passes.scheduling.products import Product
+from pipelink_ir.passes.scheduling.products import NARROW, Product
 from pipelink_ir.passes.scheduling.tensor_cores import EIGHTHS, HALVES, TensorCores, plain_read, tensor_cores_of
 
 ROWS, COLUMNS = 128, 192
 """The tile of a team."""
+SMALL = (64, 64), (64, 128), (64, 192), (128, 128)
+"""Small tiles: of the first a processor may have two."""
 PROCESSORS = 132
 """Processors of a device of sm_90a. Of so many small tiles, or fewer, each has one for itself."""
 WIDTHS = (192, 128, 96, 64)
@@ -35,7 +37,7 @@ WIDTHS = (192, 128, 96, 64)
 ENOUGH = 64
 """Fewer tiles leave too many processors without work."""
 LEAST = 16
-"""Fewer small tiles are left to other kernels."""
+"""Fewer tiles of pictures are left to other kernels."""
 AT_ONCE = 4
 """Instructions of f8, of 32 terms each, that are added up with few bits where that is allowed."""
 DEEP = 256
@@ -99,7 +101,7 @@ class Streamed:
     @property
     def enough(self) -> int:
         """Fewer tiles are left to another kernel."""
-        return LEAST if self.small or self.boxes is not None else ENOUGH
+        return 1 if self.small or self.boxes is not None else ENOUGH
 
 
 def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor, piece: Piece, chosen: Mapping[str, int] | None = None,
@@ -107,10 +109,12 @@ def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor,
     """How a piece streams; None where it does not."""
     if arch is None or (arch.sm, arch.suffix) != (90, "a"):
         return None
-    found = tensor_cores_of(op, local, piece, chosen, arch)
+    found = tensor_cores_of(op, local, piece, chosen, arch, 1)
     if found is None or found.product.reduce.where is not None or piece.holes:
         return None
     product = found.product
+    if product.batch and _total([piece.axes[k] for k in product.rows]) in range(NARROW):
+        return None
     short = AT_ONCE if found.left.name in EIGHTHS and found.right.name in EIGHTHS and contracts.short_sums(op.op) else 0
     first, second = (F16 if d.name in EIGHTHS and not short else d for d in (found.left, found.right))
     left, boxes = _picture(op, local, found, first, piece)
@@ -124,7 +128,7 @@ def streamed_of(op: TypedOperator, local: Callable[[str], bool], tensor: Tensor,
             return None
         left, right = (replace(m, turned=not m.along) for m in (left, right))
     way: Streamed | None = None
-    for tile in _tiles(piece, product, right, short) if boxes is None else ((ROWS, _width(piece, product, right), 1),):
+    for tile in _tiles(piece, product, short) if boxes is None else ((ROWS, _width(piece, product, right), 1),):
         way = Streamed(found, left, right, (first, second), short, tile[:2], boxes, boxes is None and tile[:2] != (ROWS, COLUMNS), tile[2], way)
     if way is None:
         return None
@@ -136,24 +140,34 @@ Tile = tuple[int, int, int]
 """Rows, columns, and blocks of a processor."""
 
 
-def _tiles(piece: Piece, p: Product, right: Matrix, short: int) -> tuple[Tile, ...]:
+def _tiles(piece: Piece, p: Product, short: int) -> tuple[Tile, ...]:
     """The tiles of a team, large ones first where sizes decide that are not known; none where there is not enough to do."""
     rows, columns, batch = (_total([piece.axes[k] for k in axes]) for axes in (p.rows, p.columns, p.batch))
     depth = _total(ranges_of(p.reduce))
     if depth is not None and depth < DEEP:
         return ()
-    large, small = (ROWS, COLUMNS, 1), None if short else small_tile(rows, columns, batch, right.along or right.turned)
+    large, small = (ROWS, COLUMNS, 1), None if short else small_tile(rows, columns, batch)
     if rows is None or columns is None or batch is None:
         there = all(n is None or n >= size for n, size in ((rows, ROWS // 2), (columns, COLUMNS // 2)))
         return tuple(tile for tile in (large if there else None, small) if tile is not None)
-    if -(-rows // ROWS) * -(-columns // COLUMNS) * batch >= ENOUGH:
+    if -(-rows // ROWS) * -(-columns // COLUMNS) * batch >= (PROCESSORS if small and rows <= ROWS else ENOUGH):
         return (large,)
-    return () if small is None or -(-rows // small[0]) * -(-columns // small[1]) * batch < LEAST else (small,)
+    return () if small is None else (small,)
 
 
-def small_tile(rows: int | None, columns: int | None, batch: int | None, along: bool) -> Tile | None:
-    """The tile where large ones would leave processors without work."""
-    return None
+def small_tile(rows: int | None, columns: int | None, batch: int | None) -> Tile | None:
+    """The tile where large ones would leave processors without work: the one of which a processor has the fewest bytes to bring."""
+    first = SMALL[0]
+    if rows is None or columns is None or batch is None:
+        return *first, 2
+    count = {tile: -(-rows // tile[0]) * -(-columns // tile[1]) * batch for tile in SMALL}
+
+    def share(tile: tuple[int, int]) -> float:
+        n = count[tile]
+        return (n / PROCESSORS if tile == first and PROCESSORS < n <= 2 * PROCESSORS else -(-n // PROCESSORS)) * (min(rows, tile[0]) + tile[1])
+
+    tile = min(SMALL, key=share)
+    return *tile, 2 if tile == first and count[tile] > PROCESSORS else 1
 
 
 def _width(piece: Piece, p: Product, right: Matrix) -> int:

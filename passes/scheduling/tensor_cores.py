@@ -19,7 +19,8 @@ from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, TypedOperator
 from pipelink_ir.ir.walk import children
 from pipelink_ir.passes.scheduling.blocks import MOST, fits, tile_of, warps_of
-from pipelink_ir.passes.scheduling.counts import count
+from pipelink_ir.passes.scheduling.counts import count, terms
+from pipelink_ir.passes.scheduling.products import NARROW as FEWEST
 from pipelink_ir.passes.scheduling.products import Product, product_of
 
 if TYPE_CHECKING:
@@ -84,23 +85,32 @@ NARROW = Cut((2, 2), (4, 4))
 """128 x 64 for f8, which sm_90 makes f16 of in registers: it needs more of them."""
 SMALL = Cut((2, 2), (2, 4))
 """64 x 64, where large ones would leave processors without work."""
+DEEPER = Cut((2, 2), (2, 4), 128)
+"""The same where there are few of these, too, a processor has memory for two blocks and a sum has `LONG` terms: twice as many bytes are on their way."""
+LONG = 512
 FEW = 256
-"""So many large tiles keep a GPU busy."""
+"""So many tiles keep a GPU busy, large ones too."""
 
 
 def tensor_cores_of(op: TypedOperator, local: Callable[[str], bool], piece: Piece, chosen: Mapping[str, int] | None = None,
-                    arch: Arch | None = None) -> TensorCores | None:
-    """How tensor cores compute a piece; None where they cannot, or nothing is known to be gained."""
-    product = product_of(op, local, piece, chosen)
+                    arch: Arch | None = None, rows: int = FEWEST) -> TensorCores | None:
+    """How tensor cores compute a piece; None where they cannot, or nothing is known to be gained. `rows`: how many there have to be."""
+    product = product_of(op, local, piece, chosen, rows=rows)
     if product is None or why_not(op, local, product, arch) is not None:
         return None
     held = _carriers(op, local, product, arch)
     assert not isinstance(held, str)
     left, right = held
     stages = 2 if arch is not None and arch.sm < 80 else 3
-    cut = _asked(op, left, stages, arch) or _cut(piece, product)
+    cut = _asked(op, left, stages, arch) or _cut(piece, product, left.name not in EIGHTHS and _twice(DEEPER, stages, arch))
     cut = NARROW if cut is LARGE and left.name in EIGHTHS else cut
     return TensorCores(product, left, right, cut.warps, cut.tiles, cut.bytes // left.bytes, stages)
+
+
+def _twice(cut: Cut, stages: int, arch: Arch | None) -> bool:
+    """Whether a processor of an architecture that is known has the memory for two such blocks."""
+    lines = 16 * cut.warps[0] * cut.tiles[0] + 8 * cut.warps[1] * cut.tiles[1]
+    return arch is not None and arch.sm > 0 and fits(2 * stages * lines * (cut.bytes + 16), arch)
 
 
 def _asked(op: TypedOperator, left: DType, stages: int, arch: Arch | None) -> Cut | None:
@@ -160,14 +170,17 @@ def _single(op: TypedOperator, local: Callable[[str], bool], factor: Expr) -> bo
     return found is not None and found <= frozenset(("f32", *HALVES, *EIGHTHS)) and factor.dtype is F32
 
 
-def _cut(piece: Piece, product: Product) -> Cut:
-    """The tiles of a product: small ones if it is known to be small."""
+def _cut(piece: Piece, product: Product, deep: bool) -> Cut:
+    """The tiles of a product: small ones if it is known to be small, which may be `deep` ones."""
     sizes = [[count(piece.axes[k]) for k in axes] for axes in (product.rows, product.columns, product.batch)]
     if any(n is None for axes in sizes for n in axes):
         return LARGE
     rows, columns, batch = (prod(n for n in axes if n is not None) for axes in sizes)
     tiles = -(-rows // 128) * -(-columns // 128) * batch
-    return LARGE if tiles >= FEW else SMALL
+    if tiles >= FEW:
+        return LARGE
+    deep = deep and (terms(product.reduce) or 0) >= LONG and -(-rows // 64) * -(-columns // 64) * batch <= FEW
+    return DEEPER if deep else SMALL
 
 
 # ------------------------------------------------------------------------------------------------------------------------ factors

@@ -92,11 +92,11 @@ def test_f8_with_the_sums_of_tensor_cores(tmp_path: Path, left: str, right: str,
     assert np.sqrt(np.mean(off ** 2)) <= 1e-3 * np.sqrt(np.mean((a @ b) ** 2))
 
 
-@pytest.mark.parametrize(("rows", "terms", "columns"), [(5, 4096, 1544), (16, 520, 72)])
+@pytest.mark.parametrize(("rows", "terms", "columns"), [(5, 4096, 1544), (16, 520, 72), (9, 264, 1031), (100, 520, 1544)])
 @pytest.mark.parametrize("by_terms", [False, True])
 @pytest.mark.parametrize("kind", ["f16", "bf16", "i8"])
 def test_few_rows(tmp_path: Path, rows: int, terms: int, columns: int, by_terms: bool, kind: str) -> None:
-    """Weights that are read once: halves by terms and by columns, codes by terms."""
+    """Weights that are read once: halves by terms and by columns, wherever lines begin, codes by terms; and rows that are more than few."""
     rng = np.random.default_rng(rows)
     x, w = array(rng, "bf16" if kind == "bf16" else "f16", rows, terms), array(rng, kind, terms, columns)
     right, at = (f"{columns}x{terms}", "j, k") if by_terms else (f"{terms}x{columns}", "k, j")

@@ -15,7 +15,7 @@ from pipelink_ir.passes.scheduling import streams
 from tests.unit.cuda_emulated.test_products import HOPPER, array, close, run, text_of
 from tests.unit.passes.measured import weights_alone
 
-TILES = [(64, 64, 2), (64, 96, 2), (64, 128, 2), (64, 128, 1), (128, 64, 2), (128, 128, 1)]
+TILES = [(64, 64, 2), (64, 96, 2), (64, 192, 1), (64, 128, 1), (128, 64, 2), (128, 128, 1)]
 
 
 @pytest.fixture(params=TILES, ids=str)

@@ -123,8 +123,14 @@ def test_what_is_not_a_number_stays_where_it_is() -> None:
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products that stream, of small tiles, however small they are."""
-    for module, name, value in ((streams, "ENOUGH", 1), (streams, "DEEP", 1), (streams, "ROWS", 64), (streams, "COLUMNS", 16)):
+    for module, name, value in ((streams, "ENOUGH", 1), (streams, "DEEP", 1), (streams, "ROWS", 64), (streams, "COLUMNS", 16), (streams, "small_tile", lambda *_: None)):
         monkeypatch.setattr(module, name, value)
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles are large."""
+    monkeypatch.setattr(streams, "small_tile", lambda *_: None)
 
 
 @pytest.mark.usefixtures("little")
@@ -167,6 +173,7 @@ def test_products_that_do_not_stream(text: str, arch: Arch) -> None:
     assert "contract" not in program_text(built(text, arch))
 
 
+@pytest.mark.usefixtures("large")
 def test_bytes_are_turned_so_that_their_terms_lie_side_by_side() -> None:
     program = built(plain("i8", "u8", "i32"), HOPPER)
     assert [k.name for k in program.kernels] == ["f.y.copied.left", "f.y.turned.right", "f.y", "f.y.otherwise"]
@@ -174,6 +181,7 @@ def test_bytes_are_turned_so_that_their_terms_lie_side_by_side() -> None:
     assert sizes == {"x.left.even": 0, "w.right.by_terms": 64 * 500, "maps": 8 * 3 * 32 + 16}
 
 
+@pytest.mark.usefixtures("large")
 def test_lines_that_do_not_follow_each_other_at_16_bytes_are_copied_so_that_they_do() -> None:
     program = built(plain(), HOPPER)
     for sizes, left, right in (((1000, 500, 64), 0, 64 * 504), ((1000, 504, 63), 1000 * 64, 0), ((1000, 501, 63), 1000 * 64, 63 * 504)):
