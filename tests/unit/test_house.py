@@ -72,7 +72,7 @@ def test_starting_is_cheap(code: str) -> None:
     assert done.stderr.strip() == "loaded:"
 
 
-@pytest.mark.parametrize("folder", ["passes/precision", "passes/scheduling", "backends/loops/gpu"])
+@pytest.mark.parametrize("folder", ["passes/precision", "passes/scheduling", "backends/loops", "backends/loops/gpu", "backends/cuda"])
 def test_large_folders_have_a_page_that_names_every_module(folder: str) -> None:
     page = (ROOT / folder / "__init__.py").read_text(encoding="utf-8")
     assert {f.stem for f in (ROOT / folder).glob("*.py")} - {"__init__"} - set(re.findall(r"\w+", page)) == set()
