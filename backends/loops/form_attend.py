@@ -14,8 +14,8 @@ AXES = 5
 @dataclass(frozen=True, slots=True)
 class Flow:
     """How a block computes attention: `teams` of 128 threads with 64 queries each, which are the threads of the block for all other statements; the emitter
-    adds threads that feed them. `keys` at a time; `stages` tiles of keys, and of values, are there or on their way. Scores have at most `terms` terms,
-    values at most `columns` columns."""
+    adds threads that feed them. `keys` at a time; `stages` tiles of keys, and of values, are there or on their way. Scores have at most `terms` terms, a
+    multiple of 16, values at most `columns` columns, a multiple of 32."""
 
     factors: DType
     values: DType
@@ -41,7 +41,8 @@ class Flow:
     @property
     def shared(self) -> int:
         """Bytes of shared memory, as `prelude/attend.cuh` counts them."""
-        tiles = 2 * self.rows * self.terms * 2 + self.stages * self.keys * 2 * (self.terms + self.columns)
+        terms, columns = (-(-n // 64) * 64 for n in (self.terms, self.columns))
+        tiles = 2 * self.rows * terms * 2 + self.stages * self.keys * 2 * (terms + columns)
         return 1024 + tiles + 384 + 8 * (4 * self.stages + 4) + 8
 
     def place(self, thread: int, number: int) -> tuple[int, int]:

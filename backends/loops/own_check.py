@@ -36,7 +36,7 @@ def _check_attend(kernel: form.Kernel, memory: Mapping[str, DType], shared: set[
     """Attention that flows stands alone in the loop over blocks."""
     flow, last = s.flow, kernel.body[-1]
     need(isinstance(last, form.For) and s in last.body and kernel.threads == flow.threads and kernel.resident, "attention that flows stands elsewhere")
-    need(flow.terms in (64, 128) and flow.columns in (64, 128) and flow.factors.bytes == flow.values.bytes == 2, "there is no such flow")
+    need(flow.terms in range(16, 129, 16) and flow.columns in range(32, 129, 32) and flow.factors.bytes == flow.values.bytes == 2, "there is no such flow")
     need(memory.get(s.maps) is I64 and s.maps not in shared, f"%{s.maps} cannot hold maps")
     need(s.scale.dtype is F32 and all(x.dtype is I64 for x in s.numbers), "a place of attention is no i64")
     need((s.chosen is None) == (s.chosen_at is None), "bits are nowhere")

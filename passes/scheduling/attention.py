@@ -17,7 +17,7 @@ from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import deep, reads_in, walk
 from pipelink_ir.passes.scheduling.asked import asked
-from pipelink_ir.passes.scheduling.attention_flow import MOST, WIDTHS, Lying, flows, masked
+from pipelink_ir.passes.scheduling.attention_flow import MOST, TILE, WIDTHS, Lying, flows, masked
 from pipelink_ir.passes.scheduling.attention_search import KEY, TERM, Found, found_in
 from pipelink_ir.passes.scheduling.counts import count, ranges_of
 from pipelink_ir.passes.scheduling.risks import power_may_fail
@@ -273,10 +273,9 @@ def versions(way: Attention) -> tuple[Attention, ...]:
     """The kernels of which one does the work: one where sizes are known, else one for each of some sizes. Those that the copy engine feeds come first; what is
     behind them is rarely needed then, and is one."""
     if way.flows:
-        deep = max(way.cut.terms, way.cut.columns)
-        widths = WIDTHS if way.open else tuple(w for w in WIDTHS if w >= deep)[:1]
-        before = zip(widths, (0, *widths), strict=False)
-        flowing = [replace(way, cut=Cut(8, 1, 128, w, w, 1), over=over, flowing=True) for w, over in before]
+        sizes = [(w, w) for w in WIDTHS] if way.open else [(way.cut.terms, -(-way.cut.columns // 32) * 32)]
+        before = zip(sizes, (0, *WIDTHS), strict=False)
+        flowing = [replace(way, cut=Cut(8, 1, TILE, *size, 1), over=over, flowing=True) for size, over in before]
         return (*flowing, replace(way, cut=cut_of(None, None, way.arch)) if way.open else way)
     if not way.open:
         return (way,)

@@ -24,7 +24,7 @@ struct alignas(16) TileBits {
 };
 
 #if PL_SM90A
-// Describes boxes of 64 elements by `lines` to the copy engine; otherwise as `describe`.
+// Describes boxes of 64 elements by `lines` to the copy engine; otherwise as `describe`. Who copies waits until it is done, and acquires the map.
 template <typename T> PL_DEVICE void describe_lines(u8* draft, u8* map, const Lines<T>& p, int lines) {
   const u32 at = shared_address(draft);
   if (thread() % 32 == 0) {
@@ -56,8 +56,6 @@ template <typename T> PL_DEVICE void describe_lines(u8* draft, u8* map, const Li
   }
   __syncwarp();
   asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;" ::"l"(map), "r"(at) : "memory");
-  __syncwarp();
-  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
 }
 // Copies `lines` lines from `line` on, WIDE elements of each: 64 by 64, `lines * 128` bytes apart.
 template <int WIDE> PL_DEVICE void lines_copy(u32 to, int lines, const u8* map, const i64 (&at)[5], int row, int line, u32 gate) {
@@ -76,32 +74,32 @@ PL_DEVICE void part_arrive(int part, int threads) { asm volatile("bar.arrive %0,
 
 // A product of 64 rows by N columns and 16 terms: terms of both factors lie side by side in shared memory. `MORE`: it is added to the sums.
 template <int N> struct Columns {};
-#define PL_WGMMA_128_SS(type) \
-  asm volatile( \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" PL_NUMBERS_64 "}, %64, %65, %66, 1, 1, 0, %67;" \
-      : PL_REGISTERS_64("+f", d) \
-      : "l"(a), "l"(b), "n"(int(MORE)), "n"(int(!ALONG_B)))
-#define PL_WGMMA_64_RS(type) \
-  asm volatile( \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" PL_NUMBERS_32 "}, {%32, %33, %34, %35}, %36, %37, 1, 1, %38;" \
-      : PL_REGISTERS_32("+f", d) \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(int(MORE)), "n"(int(!ALONG_B)))
-#define PL_WGMMA_128_RS(type) \
-  asm volatile( \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" PL_NUMBERS_64 "}, {%64, %65, %66, %67}, %68, %69, 1, 1, %70;" \
-      : PL_REGISTERS_64("+f", d) \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(int(MORE)), "n"(int(!ALONG_B)))
-template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<128>, f16, float* d, u64 a, u64 b) { PL_WGMMA_128_SS("f16"); }
-template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<128>, bf16, float* d, u64 a, u64 b) { PL_WGMMA_128_SS("bf16"); }
-template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<64>, f16, float* d, const u32* a, u64 b) { PL_WGMMA_64_RS("f16"); }
-template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<64>, bf16, float* d, const u32* a, u64 b) { PL_WGMMA_64_RS("bf16"); }
-template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<128>, f16, float* d, const u32* a, u64 b) { PL_WGMMA_128_RS("f16"); }
-template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<128>, bf16, float* d, const u32* a, u64 b) { PL_WGMMA_128_RS("bf16"); }
+#define PL_NUMBERS_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define PL_SCORES(T, type) \
+  template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<128>, T, float* d, u64 a, u64 b) { \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" PL_NUMBERS_64 "}, %64, %65, %66, 1, 1, 0, %67;" \
+                 : PL_REGISTERS_64("+f", d) : "l"(a), "l"(b), "n"(int(MORE)), "n"(int(!ALONG_B))); \
+  }
+#define PL_WEIGHTED(T, type, columns, sums, operands) \
+  template <bool MORE, bool ALONG_B> PL_DEVICE void product(Columns<columns>, T, float* d, const u32* a, u64 b) { \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" PL_NUMBERS_##sums "}, " operands \
+                 : PL_REGISTERS_##sums("+f", d) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(int(MORE)), "n"(int(!ALONG_B))); \
+  }
+#define PL_PRODUCTS(T, type) \
+  PL_SCORES(T, type) \
+  PL_WEIGHTED(T, type, 32, 16, "{%16, %17, %18, %19}, %20, %21, 1, 1, %22;") \
+  PL_WEIGHTED(T, type, 64, 32, "{%32, %33, %34, %35}, %36, %37, 1, 1, %38;") \
+  PL_WEIGHTED(T, type, 96, 48, "{%48, %49, %50, %51}, %52, %53, 1, 1, %54;") \
+  PL_WEIGHTED(T, type, 128, 64, "{%64, %65, %66, %67}, %68, %69, 1, 1, %70;")
+PL_PRODUCTS(f16, "f16")
+PL_PRODUCTS(bf16, "bf16")
 #endif
 
+// Scores have TERMS terms, a multiple of 16; values have WIDE columns, a multiple of 32. Both lie in lines of 64.
 template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int STAGES, bool CHOSEN = false> struct Attend {
   static_assert(TEAMS == 2 && KEYS == 128, "what the instructions are written out for");
-  static constexpr int ROWS = 64 * TEAMS, THREADS = 128 * TEAMS, Q_BYTES = ROWS * TERMS * 2, K_BYTES = KEYS * TERMS * 2, V_BYTES = KEYS * WIDE * 2;
+  static constexpr int ROWS = 64 * TEAMS, THREADS = 128 * TEAMS, K_LINE = (TERMS + 63) / 64 * 64, V_LINE = (WIDE + 63) / 64 * 64;
+  static constexpr int Q_BYTES = ROWS * K_LINE * 2, K_BYTES = KEYS * K_LINE * 2, V_BYTES = KEYS * V_LINE * 2;
   // Up to 1023 bytes before the queries of two tiles; behind the rings three drafts of descriptions, the gates, and 8 bytes that nobody reads.
   static constexpr int SHARED = 1024 + 2 * Q_BYTES + STAGES * (K_BYTES + V_BYTES) + 384 + 8 * (4 * STAGES + 4) + 8;
   Lines<F> q, k;
@@ -110,10 +108,11 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
   u8 *shared, *maps, *draft;
   u32 queries, keys, values, gates, k_phase, v_phase, q_phase;
   int k_slot, v_slot, q_slot;
+  bool back;
 
   // `memory` is 384 bytes of device memory for each block and 128 more.
   PL_MEMBER Attend(u8* shared, u8* memory, const Lines<F>& q, const Lines<F>& k, const Lines<V>& v, float scale)
-      : q(q), k(k), v(v), scale(scale), factor(scale * 1.4426950408889634f), shared(shared), k_phase(0), v_phase(0), q_phase(0), k_slot(0), v_slot(0), q_slot(0) {
+      : q(q), k(k), v(v), scale(scale), factor(scale * 1.4426950408889634f), shared(shared), k_phase(0), v_phase(0), q_phase(0), k_slot(0), v_slot(0), q_slot(0), back(false) {
 #if PL_SM90A
     const u32 at = shared_address(shared);
     queries = (at + 1023) / 1024 * 1024;
@@ -153,9 +152,9 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
   static PL_MEMBER int steps(const Seen& at) { return at.end > at.begin ? int((at.end - at.begin + KEYS - 1) / KEYS) : 0; }
 
   // From one turn of this block to its next: blocks take theirs in order, then in reverse order.
-  template <typename I> static PL_MEMBER void wind(I& turn) {
-    const I blocks = I(gridDim.x);
-    turn = turn / blocks * blocks + 2 * blocks - 1 - turn % blocks;
+  template <typename I> PL_MEMBER void wind(I& turn) {
+    turn += 2 * I(back ? blockIdx.x : gridDim.x - 1 - blockIdx.x) + 1;
+    back = !back;
   }
   static PL_MEMBER bool feeds() { return thread() >= THREADS; }
   static PL_MEMBER int member() { return thread(); }
@@ -163,10 +162,14 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
   PL_MEMBER void begin_feeding() {
 #if PL_SM90A
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (thread() / 32 == THREADS / 32) {
-      describe_lines(draft, maps, q, ROWS);
-      describe_lines(draft + 128, maps + 128, k, KEYS);
-      describe_lines(draft + 256, maps + 256, v, KEYS);
+    // Each map is described by a warp of its own; all that takes long.
+    const int warp = (thread() - THREADS) / 32;
+    if (warp == 0) describe_lines(draft, maps, q, ROWS);
+    if (warp == 1) describe_lines(draft + 128, maps + 128, k, KEYS);
+    if (warp == 2) describe_lines(draft + 256, maps + 256, v, KEYS);
+    part_sync(TEAMS + 1, 128);
+    if (warp == 0) {
+      for (int i = 0; i < 3; i++) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(maps + 128 * i) : "memory");
     }
 #endif
   }
@@ -189,13 +192,13 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
   PL_MEMBER void feed_keys(const Seen& at, int step) {
     gate_wait(k_empty(k_slot), k_phase ^ 1);
     gate_expect(k_full(k_slot), K_BYTES);
-    lines_copy<TERMS>(keys + k_slot * K_BYTES, KEYS, maps + 128, at.k, k.row, int(at.begin) + step * KEYS, k_full(k_slot));
+    lines_copy<K_LINE>(keys + k_slot * K_BYTES, KEYS, maps + 128, at.k, k.row, int(at.begin) + step * KEYS, k_full(k_slot));
     advance(k_slot, k_phase);
   }
   PL_MEMBER void feed_values(const Seen& at, int step) {
     gate_wait(v_empty(v_slot), v_phase ^ 1);
     gate_expect(v_full(v_slot), V_BYTES);
-    lines_copy<WIDE>(values + v_slot * V_BYTES, KEYS, maps + 256, at.v, v.row, int(at.begin) + step * KEYS, v_full(v_slot));
+    lines_copy<V_LINE>(values + v_slot * V_BYTES, KEYS, maps + 256, at.v, v.row, int(at.begin) + step * KEYS, v_full(v_slot));
     advance(v_slot, v_phase);
   }
 #endif
@@ -206,7 +209,7 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
     if (thread() != THREADS || count == 0) return;
     gate_wait(q_empty(q_slot), q_phase ^ 1);
     gate_expect(q_full(q_slot), Q_BYTES);
-    lines_copy<TERMS>(queries + q_slot * Q_BYTES, ROWS, maps, at.q, q.row, 0, q_full(q_slot));
+    lines_copy<K_LINE>(queries + q_slot * Q_BYTES, ROWS, maps, at.q, q.row, 0, q_full(q_slot));
     advance(q_slot, q_phase, 2);
     feed_keys(at, count - 1);
     for (int step = count - 2; step >= 0; step--) {

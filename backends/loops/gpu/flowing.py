@@ -57,7 +57,7 @@ class _Flowing(Flash):
         self.sums, self.top, self.total = self._own("sums", cut.columns // 2), self._own("top", 2), self._own("total", 2)
         maps = e.memory("maps")
         self.lo.scratch.append(form.Buffer(maps, "temporary", I64, (words_of(self),)))
-        flow = Flow(self.way.factors, self.way.values, cut.terms, cut.columns, stages=2 if cut.terms > 64 else 4)
+        flow = Flow(self.way.factors, self.way.values, cut.terms, cut.columns, stages=2 if max(cut.terms, cut.columns) > 64 else 4)
         (q_lies, k_lies, v_lies), terms, column = lying, self.terms, self.column
         q, k, v = lines_of(self, q_lies, terms), lines_of(self, k_lies, terms), lines_of(self, v_lies, column)
         q_at, k_at = place_of(self, q_lies, f.q, terms, keys.top), place_of(self, k_lies, f.k, terms, i64(0))
@@ -153,5 +153,7 @@ class _Flowing(Flash):
         e.raw(form.Trade(mine, made))
         column = e.op("+", e.op("*", group, i64(32)), e.op("*", e.op("rest", t, i64(4)), i64(8)))
         place = tuple(self._indices({**at, Leaf("axis", self.found.column): e.op("+", self.column.lo, column)}))
-        with e.when(e.op("and", inside, e.op("<", column, self.column.n))):
+        if self.column.n != i64(self.cut.columns):
+            inside = e.op("and", inside, e.op("<", column, self.column.n))
+        with e.when(inside):
             e.raw(form.Move(lo.buffer(tensor), address(lo, tensor, place), mine, i64(0), 8))
