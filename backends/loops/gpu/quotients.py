@@ -27,7 +27,7 @@ Fresh = Callable[[str], str]
 
 def by_reciprocals(body: form.Block, given: Iterable[str], fresh: Fresh) -> form.Block:
     """The statements of a kernel with such quotients computed so. `given` are its scalars, `fresh` gives names that it does not have."""
-    return _Quotients(fresh).block(body, given)
+    return _Quotients(fresh).block(body, given) if any(map(_candidates, body)) else body
 
 
 class _Quotients:
@@ -130,6 +130,13 @@ def _loop(s: form.For) -> dict[str, str]:
 
 def _divisors(s: form.Stmt) -> Iterable[str]:
     """What the loops in a statement divide by, if the statement does not change it."""
+    found = _candidates(s)
+    changed = set(_changes((s,))) if found else ()
+    return [n for n in found if n not in changed]
+
+
+def _candidates(s: form.Stmt) -> dict[str, None]:
+    """What the loops in a statement divide by."""
     found: dict[str, None] = {}
 
     def look(t: form.Stmt) -> None:
@@ -140,8 +147,7 @@ def _divisors(s: form.Stmt) -> Iterable[str]:
                 look(inner)
 
     look(s)
-    changed = set(_changes((s,)))
-    return [n for n in found if n not in changed]
+    return found
 
 
 def _changes(body: form.Block) -> Iterable[str]:
