@@ -412,9 +412,11 @@ def _code_inverse(divisor: float, most: int) -> tuple[float, float] | None:
     with np.errstate(all="ignore"):
         every = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
         want = np.clip(np.rint(every / np.float32(divisor)), -most, most)
-        near = np.float32(1 / divisor)
-        below = near if abs(float(near) * divisor) <= 1 else np.nextafter(near, np.float32(0))
-        for factor, rest in ((near, np.float32(0)), (below, np.float32(1 / divisor - float(below)))):
+        near, none = np.float32(1 / divisor), np.float32(0)
+        below = near if abs(float(near) * divisor) <= 1 else np.nextafter(near, none)
+        # A product with a neighbour of the reciprocal mostly does where one with that itself does not.
+        beside = [near, *(np.float32(float(near) + k * float(np.spacing(near))) for k in (1, -1, 2, -2, 3, -3))]
+        for factor, rest in (*((f, none) for f in beside), (below, np.float32(1 / divisor - float(below)))):
             # As a fused step rounds, once; products of f16 and f32 are numbers of f64.
             made = every * factor if rest == 0 else (every.astype(np.float64) * float(factor) + every * rest).astype(np.float32)
             if np.array_equal(np.clip(np.rint(made), -most, most), want, equal_nan=True):

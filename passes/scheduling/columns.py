@@ -33,6 +33,8 @@ MOST = 512
 """Parts of a column at most: what they give has to be put together."""
 LEAST = 2048
 """Accesses that a part has at least: eight for each thread."""
+NARROW, ALONE, FEW = 2, 128, 4096
+"""Accesses side by side that a block has of a row at least; so many such blocks do without parts, if none has more rows than that."""
 STREAMS = 3
 """Tensors of which a thread has several rows at once."""
 T = TypeVar("T")
@@ -123,7 +125,11 @@ def parts(do: Callable[[str, T, T], T], number: Callable[[int], T], rows: T, wid
     tiles = do("quot", do("+", vectors, number(LANES - 1)), number(LANES))
     wanted = do("quot", number(PROCESSORS * blocks(size)), do("max", do("*", others, tiles), number(1)))
     enough = do("quot", do("*", rows, do("min", vectors, number(LANES))), number(LEAST))
-    return do("max", do("min", do("min", wanted, enough), number(MOST)), number(1))
+    # Where blocks of few columns are enough of them and have few rows they are done sooner than a second kernel begins.
+    narrow = do("*", others, do("quot", do("+", vectors, number(NARROW - 1)), number(NARROW)))
+    alone = do("*", do("min", do("quot", narrow, number(ALONE)), number(1)), do("min", do("quot", number(FEW), do("max", rows, number(1))), number(1)))
+    count = do("min", do("min", wanted, enough), number(MOST))
+    return do("max", do("quot", count, do("+", do("*", alone, number(MOST)), number(1))), number(1))
 
 
 def known_parts(way: Columns, piece: Piece) -> int | None:

@@ -21,8 +21,7 @@ RNG = np.random.default_rng(31)
 
 @pytest.fixture(autouse=True)
 def small_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here pictures are small, and channels few enough for tiles in shared memory."""
-    monkeypatch.setattr(streams, "LEAST", 1)
+    """Here channels are few enough for tiles in shared memory."""
     monkeypatch.setattr(streams, "DEEP", 1)
     monkeypatch.setattr(scheduling, "convolution_of", lambda *_: None)
 

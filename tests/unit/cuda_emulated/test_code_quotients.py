@@ -49,12 +49,13 @@ def test_numbers_of_f32(scale: float) -> None:
 
 
 def test_how_it_is_written() -> None:
-    def text(dtype: str, scale: float) -> str:
-        module = lowered(read(program(dtype, scale, 0, "i8")))
+    def text(dtype: str, scale: float, code: str = "i8") -> str:
+        module = lowered(read(program(dtype, scale, 0, code)))
         assert module is not None
         return emit_program(build_gpu(typed_operator(module.operators[-1]))).text
 
     assert "pl::code_i8<0>(" in text("f16", 0.05)
     assert "div" not in text("f16", 0.05).split("code_i8")[1].split(";")[0]
-    assert "pl::times(" in text("f16", 0.047)  # one number of f16 would come out otherwise
+    assert "pl::times(" not in text("f16", 0.047)  # by the reciprocal one number of f16 would come out otherwise, not by its neighbour
+    assert "pl::times(" in text("f16", 0.0059465123, "i16")
     assert "pl::div_for_code(" in text("f32", 0.05)

@@ -10,6 +10,7 @@ import pipelink_ir
 from pipelink_ir.passes.scheduling import columns
 from tests.columns import NORM, ROWS, normed, text, values
 from tests.emulated import NEEDS_COMPILER
+from tests.unit.cuda_emulated.test_strips import kinds
 
 pytestmark = NEEDS_COMPILER
 SHAPES = [(2, 5, 7, 16), (1, 20, 33, 24), (3, 4, 6, 7), (1, 3, 300, 8), (2, 1, 1, 32), (2, 9, 9, 3), (1, 2, 2, 300), (2, 7, 7, 130), (1, 41, 1, 1000)]
@@ -186,3 +187,13 @@ def test_rows_that_begin_where_no_wide_access_may(operand: str, result: str, val
     program = f"""op @rows(%x: tensor<{operand}xf16>) -> (%y: tensor<{result}xf32>) {{ compute {{ {value} }} }}
     pipeline @p(%x: tensor<{operand}xf16>) -> (%y: tensor<{result}xf32>) {{ %y = @rows(%x) }}"""
     assert np.array_equal(run(program, x=x), x[rows].astype(np.float64).sum(-2))
+
+
+@pytest.mark.parametrize(("shape", "wanted"), [
+    ((32, 56, 56, 64), ["columns"]), ((64, 28, 28, 256), ["columns"]), ((1, 256, 256, 64), ["parts", "join"]), ((32, 128, 128, 64), ["parts", "join"])])
+def test_blocks_of_few_columns_do_without_parts_where_they_are_enough(shape: tuple[int, ...], wanted: list[str]) -> None:
+    n, h, w, c = shape
+    signature = f"(%x: tensor<{n}x{h}x{w}x{c}xf16>) -> (%y: tensor<{n}x{c}xf16>)"
+    program = (f"op @g{signature} {{ compute {{ %y[n, c] = mean[h < {h}, w < {w}](%x[n, h, w, c]) }} }}\n"
+               f"pipeline @p{signature} {{ %y = @g(%x) }}\n")
+    assert kinds(program, "sm_90") == wanted
