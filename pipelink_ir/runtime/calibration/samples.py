@@ -75,7 +75,8 @@ class Given:
         for k, one in enumerate(self.data):
             if not isinstance(one, Mapping):
                 raise UsageError(f"a sample is a table of arrays by input, not {type(one).__name__}")
-            strange = [k for k in (*self.common, *one) if not isinstance(k, str)]
+            names: tuple[object, ...] = (*self.common, *one)
+            strange = [name for name in names if not isinstance(name, str)]
             if strange:
                 raise UsageError(f"arrays are given by the names of inputs, not by {strange[0]!r}")
             any_there = True
