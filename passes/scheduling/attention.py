@@ -17,7 +17,7 @@ from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import deep, reads_in, walk
 from pipelink_ir.passes.scheduling.asked import asked
-from pipelink_ir.passes.scheduling.attention_flow import MOST, TILE, WIDTHS, Lying, flows, masked
+from pipelink_ir.passes.scheduling.attention_flow import MOST, TILE, WIDTHS, Lying, flows, masked, teams_of
 from pipelink_ir.passes.scheduling.attention_search import KEY, TERM, Found, found_in
 from pipelink_ir.passes.scheduling.counts import count, ranges_of
 from pipelink_ir.passes.scheduling.risks import power_may_fail
@@ -65,6 +65,8 @@ class Attention:
     """Whether numbers of terms or of columns are known at run time alone."""
     lying: tuple[Lying, Lying, Lying] | str = ""
     """How queries, keys and values lie for the copy engine, or why it does not bring them."""
+    teams: int = 2
+    """If it flows: so many times 64 queries share a block."""
     flowing: bool = False
     """Whether this kernel is the one that the copy engine feeds."""
 
@@ -226,7 +228,9 @@ def _way(op: TypedOperator, local: Callable[[str], bool], piece: Piece, f: Found
     if _by_row(f):
         raise _Declined("both ends of the range of keys depend on the query")
     lying = flows(op, local, f, (q, v), arch, KEY, TERM) if max(terms or 0, columns or 0) <= MOST else f"more than {MOST} terms or columns"
-    return Attention(f, q, v, cut_of(terms, columns, arch), arch=arch, open=None in (terms, columns), lying=lying)
+    hidden = any(c.rows or c.kind == "other" for c in f.conditions)
+    teams = 2 if hidden else teams_of([count(piece.axes[k]) for k in f.batch], count(piece.axes[f.row]), terms, columns)
+    return Attention(f, q, v, cut_of(terms, columns, arch), arch=arch, open=None in (terms, columns), lying=lying, teams=teams)
 
 
 def _by_row(f: Found) -> bool:
@@ -275,7 +279,7 @@ def versions(way: Attention) -> tuple[Attention, ...]:
     if way.flows:
         sizes = [(w, w) for w in WIDTHS] if way.open else [(way.cut.terms, -(-way.cut.columns // 32) * 32)]
         before = zip(sizes, (0, *WIDTHS), strict=False)
-        flowing = [replace(way, cut=Cut(8, 1, TILE, *size, 1), over=over, flowing=True) for size, over in before]
+        flowing = [replace(way, cut=Cut(4 * way.teams, 1, TILE, *size, 1), over=over, flowing=True) for size, over in before]
         return (*flowing, replace(way, cut=cut_of(None, None, way.arch)) if way.open else way)
     if not way.open:
         return (way,)

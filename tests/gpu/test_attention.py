@@ -77,6 +77,15 @@ def test_terms_and_columns_that_fill_no_line(size: int) -> None:
         close(attend(p, q=q, k=k, v=v), by_hand(q, k, v, j <= i + n - s))
 
 
+@pytest.mark.parametrize(("d", "e"), [(64, 64), (48, 40)])
+def test_more_queries_a_block_where_sizes_are_known(d: int, e: int) -> None:
+    """Heads for one turn of all blocks of an H200, where three teams are better than two."""
+    p = pl.compile(sized(program(dtype="bf16"), B=2, H=66, G=66, S=370, L=300, D=d, E=e), target="cuda")
+    q, k, v = qkv(2, 66, 66, 370, 300, d, e, "bf16")
+    q[0, 3, 200] *= 1e30
+    close(attend(p, q=q, k=k, v=v), by_hand(q, k, v), "bf16")
+
+
 def test_scores_too_large_for_one_product() -> None:
     p = pl.compile(sized(program(dtype="bf16"), B=1, H=4, G=4, D=128, E=128), target="cuda")
     q, k, v = qkv(1, 4, 4, 140, 300, 128, 128, "bf16")

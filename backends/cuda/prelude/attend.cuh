@@ -1,7 +1,7 @@
 #ifdef PIPELINK_ATTEND
 
 // Attention on sm_90a: a warpgroup lets the copy engine bring queries, and tiles of keys and values to rings in shared memory; the others have 64 queries each,
-// multiply (wgmma) and make weights of scores in registers. While one of them makes weights, the other multiplies, and each makes the weights of a tile while
+// multiply (wgmma) and make weights of scores in registers. While one of them makes weights, another multiplies, and each makes the weights of a tile while
 // the values of the one before are under way. What is rare is not looked for meanwhile: rows of which the result may be wrong are computed again in the end. A
 // processor plays the same by plain loops.
 namespace pipelink {
@@ -97,7 +97,7 @@ PL_PRODUCTS(bf16, "bf16")
 
 // Scores have TERMS terms, a multiple of 16; values have WIDE columns, a multiple of 32. Both lie in lines of 64.
 template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int STAGES, bool CHOSEN = false> struct Attend {
-  static_assert(TEAMS == 2 && KEYS == 128, "what the instructions are written out for");
+  static_assert(TEAMS <= 3 && KEYS == 128, "what the instructions are written out for");
   static constexpr int ROWS = 64 * TEAMS, THREADS = 128 * TEAMS, K_LINE = (TERMS + 63) / 64 * 64, V_LINE = (WIDE + 63) / 64 * 64;
   static constexpr int Q_BYTES = ROWS * K_LINE * 2, K_BYTES = KEYS * K_LINE * 2, V_BYTES = KEYS * V_LINE * 2;
   // Up to 1023 bytes before the queries of two tiles; behind the rings three drafts of descriptions, the gates, and 8 bytes that nobody reads.
@@ -161,7 +161,8 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
 
   PL_MEMBER void begin_feeding() {
 #if PL_SM90A
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (TEAMS == 2) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    else asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
     // Each map is described by a warp of its own; all that takes long.
     const int warp = (thread() - THREADS) / 32;
     if (warp == 0) describe_lines(draft, maps, q, ROWS);
@@ -175,13 +176,14 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
   }
   PL_MEMBER void begin_multiplying() {
 #if PL_SM90A
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    if (team() == TEAMS - 1) part_arrive(1, THREADS);
+    if (TEAMS == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    else asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
+    if (team() == TEAMS - 1) part_arrive(1, 256);
 #endif
   }
   PL_MEMBER void end_multiplying() {
 #if PL_SM90A
-    if (team() == 0) part_sync(1, THREADS);
+    if (team() == 0) part_sync(1, 256);
 #endif
   }
   static PL_MEMBER int team() { return thread() / 128; }
@@ -445,12 +447,12 @@ template <typename F, typename V, int TEAMS, int KEYS, int TERMS, int WIDE, int 
     for (int step = count - 2; step >= 0; step--) {
       bits = bits_of(at, step);
       gate_wait(k_full(k_slot), k_phase);
-      part_sync(1 + team(), THREADS);
+      part_sync(1 + team(), 256);
       wgmma_fence();
       scores(s);
       gate_wait(v_full(v_slot), v_phase);
       weigh(sums, p);
-      part_arrive(2 - team(), THREADS);
+      part_arrive(1 + (team() + 1) % TEAMS, 256);
       wgmma_await<1>();
       hold(s);
       if (leads) gate_arrive(k_empty(k_slot));

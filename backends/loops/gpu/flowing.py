@@ -57,7 +57,7 @@ class _Flowing(Flash):
         self.sums, self.top, self.total = self._own("sums", cut.columns // 2), self._own("top", 2), self._own("total", 2)
         maps = e.memory("maps")
         self.lo.scratch.append(form.Buffer(maps, "temporary", I64, (words_of(self),)))
-        flow = Flow(self.way.factors, self.way.values, cut.terms, cut.columns, stages=2 if max(cut.terms, cut.columns) > 64 else 4)
+        flow = Flow(self.way.factors, self.way.values, cut.terms, cut.columns, cut.warps // 4, stages=2 if max(cut.terms, cut.columns) > 64 else 4)
         (q_lies, k_lies, v_lies), terms, column = lying, self.terms, self.column
         q, k, v = lines_of(self, q_lies, terms), lines_of(self, k_lies, terms), lines_of(self, v_lies, column)
         q_at, k_at = place_of(self, q_lies, f.q, terms, keys.top), place_of(self, k_lies, f.k, terms, i64(0))
