@@ -57,7 +57,7 @@ def _check(n: Node, op: Operator, plan: Plan | None, arch: Arch, carried: set[Sp
         return
     if admits is not None:
         _only_way(n, op, at, admits, why, arch, report)
-    elif plan.never and policy.span not in carried:
+    elif plan.never and policy.span not in carried and not _dumped(op):
         other = f", or lower '@{written(op.name)}' to {' or '.join(halves(op))}" if halves(op) else ""
         if _meant(op, policy):
             report.warning("downgrade", at, f"nothing comes of this policy on {arch}: {why}", [Note("the node", n.loc or n.op_span)], "leave it out" + other)
@@ -85,6 +85,12 @@ def _check_library(n: Node, op: Operator, plan: Plan, at: Span, arch: Arch, repo
     got = f"the policy quantises to {plan.policy.dtype or plan.policy.weights}"
     report.error("downgrade", at, f"{got}, but {expected}", [Note("its libraries", found.setting.span), Note("the node", n.loc or n.op_span)],
                  "add 'generated' to the list, or 'library = generated' to the clause", About("downgrade", written(op.name), n.results[0].name, expected, got))
+
+
+def _dumped(op: Operator) -> bool:
+    """Whether an operator was read as a pass has printed it, `@soft.1`: then its clause may be that of a graph around."""
+    at = op.name_span
+    return (at.source.text or "")[at.start:at.end].rpartition(".")[2].isdigit()
 
 
 def _meant(op: Operator, policy: Policy) -> bool:

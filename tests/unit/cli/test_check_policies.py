@@ -154,3 +154,22 @@ op @twice(%x: tensor<...xf32>) -> (%y: tensor<...xf32>) {
 }
 """)
     assert checked(capsys, path) == (0, [])
+
+
+def test_what_a_pass_has_printed_says_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A graph's policy passes over the softmax inside, whose clause it is once `push-policies` is done."""
+    text = LINEAR.format(clauses="") + """op @shares(%x: tensor<NxKxf32>) -> (%y: tensor<NxKxf32>) {
+  compute { %s[n] = sum[k < K](exp(%x[n, k]))
+            %y[n, k] = exp(%x[n, k]) / %s[n] }
+}
+op @block(%x: tensor<NxKxf32>, %w: tensor<KxMxf32>) -> (%y: tensor<NxMxf32>) {
+  downgrade sm_75 { dtype = i8, ranges = dynamic }
+  graph { %h = @linear(%x, %w)
+          %y = @shares(%h) }
+}
+""" + NET.replace("@linear", "@block")
+    path, dump = write(tmp_path, "a.plir", text), str(tmp_path / "dump.plir")
+    assert checked(capsys, path) == (0, [])
+    assert main([path, "--target", "sm_75", "--stop-after=push-policies", "-o", dump]) == 0
+    assert main([dump, "--target", "sm_75", "-o", str(tmp_path / "out.plir")]) == 0
+    assert capsys.readouterr().err == ""
