@@ -49,8 +49,12 @@ class Results:
         import numpy as np
         if len(self) != 1:
             raise TypeError(f"there are {len(self)} results, not one: {', '.join(self._arrays)}")
-        array = self[0]
-        return np.array(array, dtype=dtype) if copy or (dtype is not None and array.dtype != dtype) else array
+        array = np.asarray(self[0])  # memory of a GPU says what to do instead
+        if dtype is not None and array.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"{array.dtype} as {np.dtype(dtype)} needs a copy")
+            return array.astype(dtype)
+        return array.copy() if copy else array
 
     def __repr__(self) -> str:
         return "Results(" + ", ".join(f"{name}: {array.dtype}{list(array.shape)}" for name, array in self.items()) + ")"

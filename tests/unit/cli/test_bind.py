@@ -185,6 +185,10 @@ class TestCompile:
         assert len(out) == 1
         assert "y" in out
         assert repr(out) == "Results(y: float32[2, 3])"
+        assert out.__array__(np.float64).dtype == np.float64
+        assert not np.shares_memory(out.__array__(copy=True), out.y)
+        with pytest.raises(ValueError, match="float32 as float64 needs a copy"):
+            out.__array__(np.float64, copy=False)
         with pytest.raises(AttributeError, match="'z'"):
             _ = out.z
         with pytest.raises(KeyError, match="there are y"):
