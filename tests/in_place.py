@@ -79,12 +79,13 @@ def strips(channels: int, columns: int, target: str, sizes: Sequence[tuple[int, 
             lambda a: a["x"] + (a["z"] @ a["k"]) // 8, cases)
 
 
-def convolution(target: str, sizes: Sequence[tuple[int, int, int]]) -> None:
-    """Convolutions by tiles, of bytes."""
-    body = "%y[n, h, w, o] = i8(i32(%x[n, h, w, o]) + sum[i < 3, j < 3, c < 32](i32(%z[n, h + i - 1, w + j - 1, c]) * i32(%k[i, j, c, o])) floordiv 16)"
-    cases = [numbers("i1", x=(*s, 32), z=(*s, 32), k=(3, 3, 32, 32)) for s in sizes]
-    checked(text("NxHxWx32", "i8", body, {"z": "NxHxWx32xi8", "k": "3x3x32x32xi8"}, ZEROS), target,
-            lambda a: a["x"] + sum(p @ a["k"][i, j] for i, row in enumerate(windows(a["z"])) for j, p in enumerate(row)) // 16, cases)
+def convolution(target: str, sizes: Sequence[tuple[int, int, int]], channels: int = 32, columns: int = 32) -> None:
+    """Convolutions by tiles or by boxes, of bytes."""
+    read = f"sum[i < 3, j < 3, c < {channels}](i32(%z[n, h + i - 1, w + j - 1, c]) * i32(%k[i, j, c, o]))"
+    body = f"%y[n, h, w, o] = i8(i32(%x[n, h, w, o]) + {read} floordiv {channels // 2})"
+    cases = [numbers("i1", x=(*s, columns), z=(*s, channels), k=(3, 3, channels, columns)) for s in sizes]
+    checked(text(f"NxHxWx{columns}", "i8", body, {"z": f"NxHxWx{channels}xi8", "k": f"3x3x{channels}x{columns}xi8"}, ZEROS), target,
+            lambda a: a["x"] + sum(p @ a["k"][i, j] for i, row in enumerate(windows(a["z"])) for j, p in enumerate(row)) // (channels // 2), cases)
 
 
 def attention(target: str, heads: int, places: int, columns: int) -> None:

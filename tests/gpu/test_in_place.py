@@ -27,6 +27,11 @@ def test_convolutions_by_tiles() -> None:
     in_place.convolution("cuda", SHAPES)
 
 
+@pytest.mark.parametrize("columns", [128, 130])
+def test_convolutions_by_boxes(columns: int) -> None:
+    in_place.convolution("cuda", SHAPES, 128, columns)
+
+
 @pytest.mark.parametrize("columns", [64, 80, 128])
 def test_attention(columns: int) -> None:
     in_place.attention("cuda", 24, 321, columns)

@@ -366,9 +366,10 @@ class _Stream(Streams):
         second, last = e.op("+", c, i64(1)), e.op("-", across, i64(1))
         boxed = self.way.boxes is not None
         line = r if boxed else e.op("min", r, e.op("-", down, i64(1)))
-        with self.lo.stored_where(lambda: e.op("and", e.op("<", r, down), e.op("<", c, across))):
+        there = e.op("<", c, across) if boxed else e.op("and", e.op("<", r, down), e.op("<", c, across))
+        with self.lo.stored_where(lambda: there):
             made = self._pairs(sums, number, line, [(e.op("min", c, last), e.op("min", second, last))], self.jobs[0][0].dtype)
-        with e.when(e.op("<", c, across) if boxed else e.op("and", e.op("<", r, down), e.op("<", c, across))):
+        with e.when(there):
             with e.when(pairs):
                 self._store(made, 0, r, c, 2)
             alone = e.op("not", pairs)
@@ -393,7 +394,8 @@ class _Stream(Streams):
                 dot = e.bind("dot", form.Load(sums, e.op("+", number, i64(4 * w + d)), self.ring.sum, self.ring.sum))
                 key = ("reduce", id(self.x), tuple((n, key_of(at[k])) for n, k in sorted(self.product.plain.items())))
                 e.remember(key, finish(lo, self.x, self.kind, dot, i64(0), TRUE))
-                value = lo.made(t, piece, at)
+                with lo.stored_where(lambda: self._there(r)):
+                    value = lo.made(t, piece, at)
                 values.append(e.unrounded(value, t.dtype))
         # What is traded becomes narrow on the way, two or four at a time.
         wide = {2: F32, 1: I32}.get(dtype.bytes) if dtype.is_float == (dtype.bytes == 2) and len(columns) > 1 else None

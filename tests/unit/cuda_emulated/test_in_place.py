@@ -31,6 +31,11 @@ def test_convolutions_by_tiles(arch: str) -> None:
     in_place.convolution(f"cuda-emulated:{arch}", SHAPES)
 
 
+@pytest.mark.parametrize("columns", [128, 130])
+def test_convolutions_by_boxes(columns: int) -> None:
+    in_place.convolution("cuda-emulated:sm_90a", ((1, 1, 1), (3, 5, 7), (1, 9, 17)), 128, columns)
+
+
 @pytest.mark.parametrize("columns", [64, 40])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_attention(arch: str, columns: int) -> None:
