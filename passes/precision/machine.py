@@ -29,6 +29,12 @@ ATTENTION = {True: 0.75, False: 0.45}
 """The same in attention, whether the copy engine feeds it or not."""
 BEGINNING = 1.0
 """Rounds of tiles of bytes (codes, f8) that beginning and ending them costs, where they stream."""
+SMALL_TILES = 3e-6
+"""Seconds that beginning and ending costs where factors stream in small tiles."""
+BROUGHT = 36.0
+"""The rate of memory is so many times that at which one processor brings such tiles."""
+COMPUTED_FACTOR = 1.4
+"""How many times as long as its bytes say it takes to make halves of codes before a product."""
 SAME_LINE = 3
 """So many times what is read must fit into the cache to be there when the next kernel reads it."""
 

@@ -23,7 +23,7 @@ from pipelink_ir.passes.aliasing.order import origins
 from pipelink_ir.passes.fuse import Fusion
 from pipelink_ir.passes.fuse import Options as FuseOptions
 from pipelink_ir.passes.fusion.cost import Sizes, microseconds, value_of
-from pipelink_ir.passes.precision.machine import BEGINNING, Machine, kernels_for, machine_of
+from pipelink_ir.passes.precision.machine import BEGINNING, BROUGHT, COMPUTED_FACTOR, SMALL_TILES, Machine, kernels_for, machine_of
 from pipelink_ir.passes.precision.work import Kernel, amount, work_of
 from pipelink_ir.passes.simplify import Options as SimplifyOptions
 from pipelink_ir.passes.simplify import simplify
@@ -182,9 +182,15 @@ def _kernel(k: Kernel, tensors: Mapping[str, Tensor], size: dict[str, float], cl
     near = sum(size[name] for name in k.reads if name in close)
     plain = sum(amount(a, env) for a in k.plain)
     products = [(d, amount(a, env)) for d, a in k.cores]
-    memory = (moved - near) / machine.bandwidth + near / machine.near
+    # The product reads what was made of them.
+    more = sum(size[name] * (k.copied[name] - 1) for name in k.computed)
+    memory = (moved - near + more) / machine.bandwidth + near / machine.near
     beside = plain / machine.arithmetic
-    if k.tiles is not None:
+    if k.tiles is not None and k.tiles.small:
+        width = DTYPES[products[0][0]].bytes if products[0][0] in DTYPES else 4
+        brought = k.tiles.brought(env, machine.processors) * width * BROUGHT / machine.bandwidth
+        seconds = machine.launch + SMALL_TILES + max(memory, brought) + min(memory, brought) / 2 + beside / 4
+    elif k.tiles is not None:
         cores = _streamed(k, products, env, machine)
         seconds = machine.launch + max(beside, cores) + min(beside, cores) / 4 + 0.75 * memory
     else:
@@ -196,7 +202,7 @@ def _kernel(k: Kernel, tensors: Mapping[str, Tensor], size: dict[str, float], cl
         alone = max(memory, arithmetic) + min(memory, arithmetic) / 2
         seconds = machine.launch + max(k.slow * alone, k.chain.seconds(env, machine.processors) if k.chain is not None and machine.sm else 0.0)
     for name, times in k.copied.items():
-        seconds += machine.launch + size[name] * (1 + times) / machine.bandwidth
+        seconds += machine.launch + size[name] * (1 + times) * (COMPUTED_FACTOR if name in k.computed else 1) / machine.bandwidth
         moved += size[name] * (1 + times)
     seconds += machine.launch * (k.launches - 1)
     return _one(seconds, moved, plain + 2 * sum(m for _, m in products), k.launches + len(k.copied))

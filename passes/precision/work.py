@@ -51,9 +51,9 @@ TAKEN = {1: 8.0, 2: 15.0}
 """What an element of the factor costs that a kernel for few rows reads once, as it is, by its bytes …"""
 TAKEN_ACROSS = 30.0
 """… where columns lie side by side, not terms …"""
-CONVERTED = {4: 13.0, 8: 10.0}
+CONVERTED = {4: 12.0, 8: 11.0}
 """… as codes of which it makes numbers, by their bits …"""
-ROW = 0.2
+ROW = 0.08
 """… and more for each row (4096 x 11008)."""
 FEW = 16
 """So many rows a kernel for few has at most."""
@@ -64,7 +64,9 @@ TAP = 1.6
 COLUMN, COLUMN_OF_BYTES = 15.0, 5.0
 """What an element costs that is summed with those above and below it."""
 STEP = 0.55e-6
-"""Seconds of a step of a kernel with tiles, from one tile of the factors to the next …"""
+"""Seconds of a step of a kernel with tiles of 64 bytes of terms, from one tile of the factors to the next …"""
+DEEP_STEP = 0.77e-6
+"""… of one with 128 bytes …"""
 ELEMENT = 0.2e-6
 """… more for each element that a thread brings by itself, since it cannot be copied by 16 bytes …"""
 SPLIT = 0.7e-6
@@ -120,11 +122,17 @@ class Tiles:
     terms: tuple[Range, ...]
     size: tuple[int, int]
     enough: int
+    small: bool
 
     def count(self, env: Mapping[str, int]) -> int:
         """How many there are."""
         rows, columns, batch = (turns(r, env)[0] for r in (self.rows, self.columns, self.batch))
         return ceil(rows / self.size[0]) * ceil(columns / self.size[1]) * int(batch)
+
+    def brought(self, env: Mapping[str, int], processors: int) -> float:
+        """Elements of factors that a processor brings."""
+        rows = turns(self.rows, env)[0]
+        return ceil(self.count(env) / processors) * (min(rows, self.size[0]) + self.size[1]) * turns(self.terms, env)[0]
 
     def work(self, env: Mapping[str, int]) -> float:
         """Multiplications of one."""
@@ -167,6 +175,8 @@ class Kernel:
     """Whether the copy engine feeds it (attention)."""
     copied: dict[str, float] = field(default_factory=dict)
     """Factors that are copied before, turned over or put in order: bytes written for each that is read."""
+    computed: set[str] = field(default_factory=set)
+    """Those of them that are made of codes."""
     jobs: frozenset[tuple[str, int]] = frozenset()
     """What it computes: of several that compute the same, a call runs the first that fits."""
     span: Span | None = None
@@ -246,9 +256,10 @@ def _launch(op: TypedOperator, plan: Plan, launch: tuple[KernelPlan, ...]) -> It
         if isinstance(k.way, Streamed):
             p, axes = k.way.otherwise.product, k.jobs[0][1].axes
             rows, columns, batch = (tuple(axes[n] for n in some) for some in (p.rows, p.columns, p.batch))
-            out.tiles = Tiles(rows, columns, batch, tuple(ranges_of(p.reduce)), k.way.tile, k.way.enough)
-            out.copied |= {m.tensor: d.bytes / op.tensors[m.tensor].dtype.bytes
+            out.tiles = Tiles(rows, columns, batch, tuple(ranges_of(p.reduce)), k.way.tile, k.way.enough, k.way.small)
+            out.copied |= {m.tensor: max(m.computed, 1) * d.bytes / op.tensors[m.tensor].dtype.bytes
                            for m, d in zip((k.way.left, k.way.right), k.way.dtypes, strict=True) if m.moved}
+            out.computed |= {m.tensor for m in (k.way.left, k.way.right) if m.computed}
         out.flows |= flows
         out.chain = _chain(op, plan, k) or out.chain
         if isinstance(k.way, Product) and (prod(count(k.jobs[0][1].axes[n]) or MANY for n in k.way.rows) < FEW):
@@ -276,7 +287,8 @@ def _chain(op: TypedOperator, plan: Plan, k: KernelPlan) -> Chain | None:
         p, axes = k.way.product, k.jobs[0][1].axes
         some = tuple(tuple(axes[n] for n in of) for of in (p.rows, p.columns, p.batch))
         threads = 32 * prod(k.way.warps)
-        each = STEP + sum(_staged(op, plan, k.way, f) * lines * k.way.depth / threads for f, lines in ((p.left, k.way.rows), (p.right, k.way.columns)))
+        each = DEEP_STEP if k.way.depth * k.way.left.bytes > 64 else STEP
+        each += sum(_staged(op, plan, k.way, f) * lines * k.way.depth / threads for f, lines in ((p.left, k.way.rows), (p.right, k.way.columns)))
         each += SPLIT * (2 * max(0, len(ranges_of(p.reduce)) - 1) + max(0, len(p.rows) - 1) + max(0, len(p.columns) - 1))
         return Chain(tuple(ranges_of(p.reduce)), each, k.way.depth, some, (k.way.rows, k.way.columns, 1), 2)
     if isinstance(k.way, Shape) and k.kind == "block":
@@ -367,6 +379,10 @@ class _Walker:
         self.taken = _taken(op, k.way) if k is not None and isinstance(k.way, Few) else None
         self.stream = k.way.stream if k is not None and isinstance(k.way, Few) else None
         """What few rows read once: what is made of it on the way is part of `taken`."""
+        streamed = k.way if k is not None and isinstance(k.way, Streamed) else None
+        factors = [] if streamed is None else [(streamed.left, streamed.otherwise.product.left), (streamed.right, streamed.otherwise.product.right)]
+        self.ready = [f for m, f in factors if m.computed]
+        """Factors that were made before."""
         self.columns = k is not None and isinstance(k.way, Columns)
         self.loops = k is not None and k.kind in LOOPS
         self.across = ""
@@ -417,7 +433,7 @@ class _Walker:
                 work[around] = work.get(around, 0.0) + share * (self.taken / self.tiled + ROW)
                 return
             for f in x.body.args:
-                if plain_read(f) is None:
+                if plain_read(f) is None and not any(f is g for g in self.ready):
                     self._walk(f, around, share / self.tiled, work)
             return
         if n is not None and unrolled(x) and isinstance(x.body, Apply) and x.body.fn == "*" and x.kind == "sum" and all(map(self._is_code, x.body.args)):

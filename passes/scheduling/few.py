@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pipelink_ir.ir.dtypes import DType
-from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name, Read, Reduce
+from pipelink_ir.ir.nodes import Expr, IntLit, Name, Read, Reduce
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import children, substitute, walk
 from pipelink_ir.passes.scheduling.coded import Coded, coded_of
 from pipelink_ir.passes.scheduling.counts import count, known, names, ranges_of
 from pipelink_ir.passes.scheduling.products import Product, any_product_of
-from pipelink_ir.passes.scheduling.streams import Streamed, streamed_of
+from pipelink_ir.passes.scheduling.streams import Streamed, shared_by, streamed_of
 from pipelink_ir.passes.scheduling.strips import lines_in_memory
 from pipelink_ir.passes.scheduling.tensor_cores import BYTES, HALVES, TensorCores, carriers, plain_read, tensor_cores_of
 
@@ -136,22 +136,10 @@ class _Stream:
             return len(t.pieces) == 1 and not piece.holes and self.look(piece.value, {a.index: i for a, i in zip(piece.axes, at, strict=True)})
         if not at or self.term not in names(at[-1]):
             return True
-        shared = _shared(at[-1], self.term)
+        shared = shared_by(at[-1], self.term)
         if shared is None or shared > MOST_SHARED:
             return shared is not None
         alone = not any(self.term in names(i) for i in at[:-1]) and all(w in ("", "inside") for w in x.access)
         low, high = (known(bound) for bound in t.shape[-1])
         even = low == 0 and high is not None and high * t.dtype.bytes % CHUNK == 0 and t.dtype.bytes <= 2
         return alone and even and self.found.setdefault(x.tensor, (at, shared)) == (at, shared)
-
-
-def _shared(x: Expr, term: str) -> int | None:
-    """How many terms an index is the same for: `k`, `k floordiv 2`."""
-    while isinstance(x, Cast) and x.implicit:
-        x = x.arg
-    if isinstance(x, Name):
-        return 1 if x.name == term else None
-    if isinstance(x, Apply) and x.fn == "floordiv" and isinstance(x.args[1], IntLit) and x.args[1].value > 0:
-        inner = _shared(x.args[0], term)
-        return None if inner is None else inner * x.args[1].value
-    return None

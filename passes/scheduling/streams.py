@@ -17,7 +17,7 @@ from math import prod
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.dtypes import BOOL, F16, DType
-from pipelink_ir.ir.nodes import Expr, IntLit, Name, Range, Read
+from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name, Range, Read
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
 from pipelink_ir.ir.walk import children, substitute
@@ -51,7 +51,8 @@ class Matrix:
     """A factor as it lies in memory. `along`: neighbours are terms. The axes of the tensor, slowest first, behind the place of the second of lines and terms
     (`inner`), and behind that of the batch, if there is one (`outer`). `turned`: it is turned over first, into memory of its own. `converted`: it is copied
     first, as another dtype. `uneven`: its lines may not follow each other at multiples of 16 bytes, then it is copied too. `gathered`: its axes lie in another
-    order, so it is copied first, and `inner` and `outer` say nothing. `computed`: it is made of the codes of `tensor` first, and they say nothing either."""
+    order, so it is copied first, and `inner` and `outer` say nothing. `computed`: it is made of the codes of `tensor` first, so
+    many of which share an element, and they say nothing either."""
 
     tensor: str
     along: bool
@@ -61,12 +62,12 @@ class Matrix:
     converted: bool = False
     uneven: bool = False
     gathered: bool = False
-    computed: bool = False
+    computed: int = 0
 
     @property
     def moved(self) -> bool:
         """Whether it is read from other memory, whatever the sizes are."""
-        return self.turned or self.converted or self.gathered or self.computed
+        return self.turned or self.converted or self.gathered or self.computed > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +230,10 @@ def _computed(op: TypedOperator, local: Callable[[str], bool], p: Product, facto
     if dtype.name not in HALVES or not names(factor) <= terms | {n for n, a in p.plain.items() if a in axes or a in p.batch}:
         return None
     codes = next(_codes(op, local, factor, {}), None)
-    return None if codes is None else Matrix(codes[0], bool(names(codes[1]) & terms), (), None, computed=True)
+    if codes is None:
+        return None
+    shared = max((shared_by(codes[1], term) or 1 for term in terms if term in names(codes[1])), default=1)
+    return Matrix(codes[0], bool(names(codes[1]) & terms), (), None, computed=shared)
 
 
 def _codes(op: TypedOperator, local: Callable[[str], bool], x: Expr, put: Mapping[str, Expr]) -> Iterator[tuple[str, Expr]]:
@@ -245,6 +249,18 @@ def _codes(op: TypedOperator, local: Callable[[str], bool], x: Expr, put: Mappin
         return
     for piece in t.pieces:
         yield from _codes(op, local, piece.value, {a.index: i for a, i in zip(piece.axes, at, strict=True)})
+
+
+def shared_by(x: Expr, term: str) -> int | None:
+    """How many terms an index is the same for: `k`, `k floordiv 2`."""
+    while isinstance(x, Cast) and x.implicit:
+        x = x.arg
+    if isinstance(x, Name):
+        return 1 if x.name == term else None
+    if isinstance(x, Apply) and x.fn == "floordiv" and isinstance(x.args[1], IntLit) and x.args[1].value > 0:
+        inner = shared_by(x.args[0], term)
+        return None if inner is None else inner * x.args[1].value
+    return None
 
 
 def _worth_gathering(found: TensorCores, last: str, axes: tuple[int, ...], piece: Piece) -> bool:

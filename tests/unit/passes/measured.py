@@ -139,17 +139,19 @@ def _small(shape: tuple[int, int, int, int], codes: float, floats: float) -> dic
 
 H200: Mapping[str, Measured] = {
     **{f"rows {m} {d}": Measured(lambda m=m, d=d: weights_alone(m, d), ms)  # type: ignore[misc]
-       for m, row in ((1, {"i4": .0254, "i8": .0252, "f16": .036, "both": .0223}), (16, {"i4": .0304, "i8": .0293, "f16": .0422, "both": .0269})) for d, ms in row.items()},
+       for m, row in ((1, {"i4": .0254, "i8": .0252, "f16": .0347, "both": .0223}), (16, {"i4": .0304, "i8": .0293, "f16": .0349, "both": .0269})) for d, ms in row.items()},
     **{f"1x1 {c} {d}": Measured(lambda c=c, d=d: conv_1x1(c, d, d), ms)  # type: ignore[misc]
        for c, row in ((32, {"i8": .058, "f16": .084}), (64, {"i8": .098, "f16": .146}), (128, {"i8": .204, "f16": .326})) for d, ms in row.items()},
     **{f"product {m}x{k}x{n}{'' if turned else ' by columns'}": Measured(lambda m=m, k=k, n=n, turned=turned: product(m, k, n, turned), ms)  # type: ignore[misc]
-       for m, k, n, turned, ms in ((1, 4096, 11008, False, .0596), (8, 4096, 11008, False, .0624), (16, 4096, 11008, False, .0645), (64, 4096, 11008, False, .074), (64, 4096, 11008, True, .0808),
+       for m, k, n, turned, ms in ((1, 4096, 11008, False, .0338), (8, 4096, 11008, False, .0349), (16, 4096, 11008, False, .0341), (64, 4096, 11008, False, .0346), (64, 4096, 11008, True, .0349),
+                                   (128, 4096, 11008, True, .0356), (16, 4096, 4096, False, .0177), (64, 4096, 4096, True, .0182), (64, 4096, 1024, True, .0152), (64, 4096, 256, True, .0148),
+                                   (128, 4096, 4096, True, .0191), (256, 4096, 4096, True, .0218), (512, 4096, 1024, True, .017),
                                    (256, 4096, 11008, True, .0426), (4096, 4096, 11008, True, .4785), (16384, 1024, 1024, True, .0701),
                                    (16384, 1024, 4096, True, .2056), (16384, 4096, 1024, False, .2383), (16384, 1024, 3072, False, .1554))},
     **{f"rows {m} {d}": Measured(lambda m=m, d=d: weights_alone(m, d), ms)  # type: ignore[misc]
-       for m, d, ms in ((64, "i4", .4248), (64, "i8", .7813), (64, "both", .0458), (256, "i4", 1.2571), (256, "i8", 1.4343), (256, "both", .0293))},
+       for m, d, ms in ((64, "i4", .0766), (64, "i8", .079), (64, "both", .0219), (256, "i4", .0798), (256, "i8", .0808), (256, "both", .0293))},
     **{f"rows {m} i8 by i4": Measured(lambda m=m: codes_by_four_bits(m), ms)  # type: ignore[misc]
-       for m, ms in ((1, .1524), (16, .6756), (64, .9231), (256, 2.5887))},
+       for m, ms in ((1, .078), (16, .078), (64, .079), (256, .081))},
     **{f"attention {b}x{h}x{s}x{d}{' masked' if masked else ''}": Measured(lambda b=b, h=h, s=s, d=d, masked=masked: attention(b, h, s, d, masked), ms)  # type: ignore[misc]
        for b, h, s, d, masked, ms in ((32, 16, 512, 64, False, .1258), (32, 16, 512, 64, True, .1439), (64, 16, 128, 64, False, .0433), (8, 16, 2048, 64, False, .3413),
                                       (8, 16, 2048, 64, True, .383), (32, 16, 512, 128, False, .1862), (4, 16, 4096, 128, False, .8566))},
