@@ -222,9 +222,9 @@ def load(target: Target, module: Module, pipeline: str, options: Mapping[str, An
         from pipelink_ir.backends.reference.executable import load as load_reference
         return load_reference(module, pipeline, float64=bool(options.get("float64")))
     if target.played:
+        from pipelink_ir.backends.cuda.emulate.executable import Options
         from pipelink_ir.backends.cuda.emulate.executable import load as load_emulated
-        from pipelink_ir.backends.cuda.emulate.executable import options_for
-        return load_emulated(module, pipeline, options_for(target.arch))
+        return load_emulated(module, pipeline, Options(arch=target.arch))
     if target.device is not None:
         from pipelink_ir.backends.cuda.executable import load as load_cuda
         return load_cuda(module, pipeline, {"device": target.device, "arch": target.arch})

@@ -45,14 +45,14 @@ class Options:
     wide: bool = False
     arch: Arch | None = None
     """The architecture whose kernels are played; if none is named, those that are for any."""
-    shared_block: int = 48 << 10
-    """Bytes of shared memory that a block has; what takes more gets scratch in memory."""
+    shared_block: int | None = None
+    """Bytes of shared memory that a block has; what takes more gets scratch in memory. None: as many as one of the architecture has."""
 
-
-def options_for(arch: Arch | None) -> Options:
-    """How the kernels of an architecture are launched: with the shared memory that its blocks have."""
-    facts = None if arch is None else facts_of(arch)
-    return Options(arch=arch, shared_block=48 << 10 if facts is None else facts.shared_block)
+    @property
+    def room(self) -> int:
+        """The bytes of shared memory of a block."""
+        facts = None if self.arch is None else facts_of(self.arch)
+        return self.shared_block if self.shared_block is not None else 48 << 10 if facts is None else facts.shared_block
 
 
 def load(module: Module, pipeline_name: str, options: Options | None = None) -> EmulatedExecutable:
@@ -159,10 +159,10 @@ class _Run:
         if threads > code.threads:
             internal_error(f"the kernel '{code.symbol}' is launched with {threads} threads, and was compiled for {code.threads}")
         blocks = self._blocks(code, found, threads)
-        in_shared = found.shared_bytes + code.static_shared <= self.options.shared_block
-        if code.near and not in_shared and self.options.arch is not None and self.options.arch.sm >= COPIES and self.options.shared_block:
+        in_shared = found.shared_bytes + code.static_shared <= self.options.room
+        if code.near and not in_shared and self.options.arch is not None and self.options.arch.sm >= COPIES and self.options.shared_block is None:
             internal_error(f"the kernel '{code.symbol}' needs {found.shared_bytes + code.static_shared} bytes of shared memory; a block of "
-                           f"{self.options.arch} has {self.options.shared_block}")
+                           f"{self.options.arch} has {self.options.room}")
         block_bytes = 0 if in_shared else found.shared_bytes
         scratch = _memory(blocks * (block_bytes + threads * found.thread_bytes))
         own = (ctypes.c_int64 * 4)(self.base + 8 * step.frame, _address(scratch), block_bytes, found.thread_bytes)

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pipelink_ir.backends.cuda.emulate.executable import load, options_for
+from pipelink_ir.backends.cuda.emulate.executable import Options, load
 from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.ir.diagnostics import Report
 from pipelink_ir.ir.targets import Arch
@@ -76,7 +76,7 @@ def kernels_of(text: str, arch: Arch | None = None) -> list[str]:
 
 def run(text: str, arch: Arch | None = None, **arrays: Array) -> Array:
     module = run_passes(read(text), parse_passes("cuda"), Report())
-    out: Array = np.asarray(load(module, "main", options_for(arch))(arrays)["o"])
+    out: Array = np.asarray(load(module, "main", Options(arch=arch))(arrays)["o"])
     return out
 
 

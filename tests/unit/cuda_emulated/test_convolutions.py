@@ -10,7 +10,7 @@ import pytest
 
 from pipelink_ir.backends.cuda import nvrtc
 from pipelink_ir.backends.cuda.emit import emit_program
-from pipelink_ir.backends.cuda.emulate.executable import load, options_for
+from pipelink_ir.backends.cuda.emulate.executable import Options, load
 from pipelink_ir.backends.loops.gpu.build import build_gpu
 from pipelink_ir.backends.loops.print import program_text
 from pipelink_ir.ir.gpus import facts_of
@@ -63,7 +63,7 @@ def wanted(x: Array, w: Array, border: str = "constant(0)", step: int = 1, apart
 def run(text: str, arch: str = "sm_90", **arrays: Array) -> Array:
     module = lowered(read(text))
     assert module is not None
-    out: Array = np.asarray(load(module, "main", options_for(parse_arch(arch)))(arrays)["y"])
+    out: Array = np.asarray(load(module, "main", Options(arch=parse_arch(arch)))(arrays)["y"])
     return out
 
 

@@ -108,7 +108,7 @@ pipeline @m(%x: tensor<MxKx{dtype}>, %w: tensor<KxNx{dtype}>) -> (%y: tensor<MxN
     # Whole numbers this small are exact in all of these dtypes, and so are their sums.
     np.testing.assert_array_equal(compiled(x=x, w=w).y, x.astype(np.float64) @ w.astype(np.float64))
     assert ("on tensor cores" in compiled.explain()) == cores
-    assert compiled.executable.options.shared_block == GPUS[int(arch[3:])].shared_block  # type: ignore[attr-defined]
+    assert compiled.executable.options.room == GPUS[int(arch[3:])].shared_block  # type: ignore[attr-defined]
 
 
 def test_facts_of_architectures() -> None:
