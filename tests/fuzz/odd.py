@@ -1,5 +1,5 @@
-"""Odd programs with random policies: sizes of 0, 1 and primes, borders of all kinds, lists as operands, windows with steps, choices, gates and norms, edges that
-several read, results in the middle, `after`, every dtype of a clause. Whether their errors are small is not asked here, but whether all that becomes of a
+"""Odd programs with random policies: sizes of 0, 1 and primes, pictures and channels whose number the call decides, a value that is no number, borders of all
+kinds, lists as operands, windows with steps, choices, gates and norms, edges that several read, results in the middle, `after`, every dtype of a clause. Whether their errors are small is not asked here, but whether all that becomes of a
 program is the same: fused or not, printed and read again, and beside the reference."""
 from __future__ import annotations
 
@@ -51,6 +51,8 @@ class Odd:
     dtype: str
     symbol: bool
     """Whether the number of pictures is a symbol."""
+    deep: int
+    """A number of channels that is a symbol, as no other size is; 0 if there is none."""
     edges: dict[str, Shape]
     last: str = "x"
     params: dict[str, Shape] = field(default_factory=dict)
@@ -64,9 +66,10 @@ class Odd:
 def program(tape: Tape, arch: str) -> Odd:
     """Two to five layers, and what they compute on."""
     symbol = not tape.chance(3)
+    deep = tape.choose((11, 33)) if tape.chance(4) else 0
     size = (tape.choose((1, 2, 3, 0) if symbol else (1, 2, 3)), tape.choose((2, 1, 3, 5, 7, 8)), tape.choose((4, 1, 2, 5, 9)),
-            tape.choose((4, 1, 2, 3, 5, 8, 12, 16, 17, 32)))
-    g = Odd(tape, arch, tape.choose(("f32", "f32", "f16", "bf16")), symbol, {"x": size})
+            deep or tape.choose((4, 1, 2, 3, 5, 8, 12, 16, 17, 32)))
+    g = Odd(tape, arch, tape.choose(("f32", "f32", "f16", "bf16")), symbol, deep, {"x": size})
     for _ in range(tape.between(2, 5)):
         _layer(g)
     _finish(g, size)
@@ -76,7 +79,7 @@ def program(tape: Tape, arch: str) -> Odd:
 def _layer(g: Odd) -> None:
     kind = g.tape.choose(tuple(LAYERS))
     n, h, w, c = g.edges[g.last]
-    if kind == "larger" and h * w > 200:
+    if (kind == "larger" and h * w > 200) or (kind == "listed" and g.deep):
         kind = "relu"
     number, wide = len(g.nodes), g.tape.choose((4, 1, 2, 3, 8, 16, 20))
     args, shape = [f"%{g.last}"], (n, h, w, c)
@@ -132,6 +135,8 @@ def _clause(g: Odd) -> str:
 def _finish(g: Odd, size: Shape) -> None:
     rng, kind = np.random.default_rng(g.tape.below(1 << 16)), DTYPES[g.dtype]
     g.arrays["x"] = np.asarray(rng.standard_normal(size) * g.tape.choose((1.0, 0.05, 5.0)) + g.tape.choose((0.0, 0.0, 1.0))).astype(kind)
+    if g.tape.chance(6) and g.arrays["x"].size:
+        g.arrays["x"].flat[g.tape.below(g.arrays["x"].size)] = g.tape.choose((np.nan, np.inf, -np.inf))
     for name, shape in g.params.items():
         g.arrays[name] = np.asarray(rng.standard_normal(shape) / np.sqrt(max(1, int(np.prod(shape[:-1]))) if len(shape) > 1 else 1)).astype(kind)
     inputs = [f"%x: {_type(g, size, True)}", *(f"{'' if g.tape.chance(6) else 'param '}%{p}: {_type(g, s, False)}" for p, s in g.params.items())]
@@ -141,5 +146,5 @@ def _finish(g: Odd, size: Shape) -> None:
 
 
 def _type(g: Odd, shape: Shape, picture: bool) -> str:
-    dims = ["B" if g.symbol and picture and k == 0 else str(n) for k, n in enumerate(shape)]
+    dims = ["B" if g.symbol and picture and k == 0 else "C" if n and n == g.deep else str(n) for k, n in enumerate(shape)]
     return f"tensor<{'x'.join([*dims, g.dtype])}>"
