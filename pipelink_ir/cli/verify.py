@@ -68,5 +68,5 @@ def _loader(device: int) -> Any:
 
 
 def _emulated(target: Target) -> Any:
-    from pipelink_ir.backends.cuda.emulate.executable import load, options_for
-    return lambda module, name: load(module, name, options_for(target.arch))
+    from pipelink_ir.backends.cuda.emulate.executable import Options, load
+    return lambda module, name: load(module, name, Options(arch=target.arch))
