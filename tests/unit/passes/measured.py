@@ -165,6 +165,8 @@ H200: Mapping[str, Measured] = {
     "3x3 32 to 3 f16": Measured(lambda: conv_3x3(32, 3, "f16", "f16", 8), .025),
     "3x3 32 to 1 i8": Measured(lambda: conv_3x3(32, 1, "i8", "f16", 8), .0135),
     "3x3 32 to 1 f16": Measured(lambda: conv_3x3(32, 1, "f16", "f16", 8), .0216),
+    **{f"3x3 {c} to {c} {n}x{size} {d}": Measured(lambda c=c, n=n, size=size, d=d: conv_3x3(c, c, d, d, n, size), ms)  # type: ignore[misc]
+       for c, n, size, d, ms in ((256, 32, 56, "i8", .0908), (256, 32, 56, "f16", .1702), (256, 64, 14, "f16", .035), (128, 32, 56, "i8", .0342), (128, 32, 56, "f16", .0507))},
     **_small((32, 256, 256, 32), .0600, .0929),
     **_small((32, 14, 14, 512), .0094, .0143),
     **_small((64, 7, 7, 512), .0105, .0094),
@@ -181,7 +183,7 @@ H200: Mapping[str, Measured] = {
     "linear 8192x4096x16384 i8 to f16": Measured(lambda: linear(8192, 4096, 16384, "i8", "f16"), .704),
     "linear 8192x4096x16384 f16": Measured(lambda: linear(8192, 4096, 16384, "f16", "f16"), 1.48),
     **{f"linear 16384x1024x4096 {read} to {made} {act}": Measured(lambda read=read, made=made, act=act: linear(16384, 1024, 4096, read, made, act), ms)  # type: ignore[misc]
-       for read, made, act, ms in (("f16", "i8", "gelu", .2192), ("f16", "f16", "gelu", .2202), ("i8", "i8", "gelu", .1824), ("i8", "f16", "gelu", .1553))},
+       for read, made, act, ms in (("f16", "i8", "gelu", .2192), ("f16", "f16", "gelu", .2202), ("i8", "i8", "gelu", .1777), ("i8", "f16", "gelu", .1464))},
     "feed-forward i8": Measured(lambda: feed_forward("i8"), .1233),
     "feed-forward f16": Measured(lambda: feed_forward("f16"), .1558),
 }
