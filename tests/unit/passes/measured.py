@@ -139,7 +139,7 @@ def _small(shape: tuple[int, int, int, int], codes: float, floats: float) -> dic
 
 H200: Mapping[str, Measured] = {
     **{f"rows {m} {d}": Measured(lambda m=m, d=d: weights_alone(m, d), ms)  # type: ignore[misc]
-       for m, row in ((1, {"i4": .0254, "i8": .0252, "f16": .0347, "both": .0223}), (16, {"i4": .0304, "i8": .0293, "f16": .0349, "both": .0269})) for d, ms in row.items()},
+       for m, row in ((1, {"i4": .0254, "i8": .0252, "f16": .0347, "both": .0223}), (16, {"i4": .0304, "i8": .0293, "f16": .0349, "both": .0224})) for d, ms in row.items()},
     **{f"1x1 {c} {d}": Measured(lambda c=c, d=d: conv_1x1(c, d, d), ms)  # type: ignore[misc]
        for c, row in ((32, {"i8": .058, "f16": .084}), (64, {"i8": .098, "f16": .146}), (128, {"i8": .204, "f16": .326})) for d, ms in row.items()},
     **{f"product {m}x{k}x{n}{'' if turned else ' by columns'}": Measured(lambda m=m, k=k, n=n, turned=turned: product(m, k, n, turned), ms)  # type: ignore[misc]
@@ -150,8 +150,10 @@ H200: Mapping[str, Measured] = {
                                    (16384, 1024, 4096, True, .2056), (16384, 4096, 1024, False, .2383), (16384, 1024, 3072, False, .1554))},
     **{f"rows {m} {d}": Measured(lambda m=m, d=d: weights_alone(m, d), ms)  # type: ignore[misc]
        for m, d, ms in ((64, "i4", .0766), (64, "i8", .079), (64, "both", .0219), (256, "i4", .0798), (256, "i8", .0808), (256, "both", .0293))},
+    **{f"rows {m} {d} 4096": Measured(lambda m=m, d=d: weights_alone(m, d, 4096, 4096), ms)  # type: ignore[misc]
+       for m, row in ((1, {"i4": .0134, "i8": .0131, "f16": .0212}), (16, {"i4": .0153, "i8": .0149, "f16": .0203})) for d, ms in row.items()},
     **{f"rows {m} i8 by i4": Measured(lambda m=m: codes_by_four_bits(m), ms)  # type: ignore[misc]
-       for m, ms in ((1, .078), (16, .078), (64, .079), (256, .081))},
+       for m, ms in ((1, .0685), (16, .0693), (64, .0704), (256, .0786))},
     **{f"attention {b}x{h}x{s}x{d}{' masked' if masked else ''}": Measured(lambda b=b, h=h, s=s, d=d, masked=masked: attention(b, h, s, d, masked), ms)  # type: ignore[misc]
        for b, h, s, d, masked, ms in ((32, 16, 512, 64, False, .1258), (32, 16, 512, 64, True, .1439), (64, 16, 128, 64, False, .0433), (8, 16, 2048, 64, False, .3413),
                                       (8, 16, 2048, 64, True, .383), (32, 16, 512, 128, False, .1862), (4, 16, 4096, 128, False, .8566))},
@@ -189,7 +191,7 @@ H200: Mapping[str, Measured] = {
 }
 
 RIVALS = [(n, n.removesuffix(" i8") + " f16") for n in H200 if n.endswith(" i8") and n.removesuffix(" i8") + " f16" in H200]
-RIVALS += [(f"rows {m} {d}", f"rows {m} f16") for m in (1, 16) for d in ("i4", "both")]
+RIVALS += [(f"rows {m} {d}", f"rows {m} f16") for m in (1, 16) for d in ("i4", "both")] + [(f"rows {m} {d} 4096", f"rows {m} f16 4096") for m in (1, 16) for d in ("i4", "i8")]
 RIVALS += [(f"rows {m} {d}", f"product {m}x4096x11008{of}") for m, of in ((64, " by columns"), (256, "")) for d in ("i4", "i8", "both", "i8 by i4")]
 RIVALS += [(f"rows {m} i8 by i4", f"rows {m} f16") for m in (1, 16)] + [("linear 8192x4096x16384 i8 to i8", "linear 8192x4096x16384 f16"),
            ("linear 16384x1024x4096 i8 to i8 gelu", "linear 16384x1024x4096 f16 to i8 gelu"), ("linear 16384x1024x4096 i8 to f16 gelu", "linear 16384x1024x4096 f16 to f16 gelu")]
