@@ -36,8 +36,6 @@ WIDTHS = (192, 128, 96, 64)
 """Columns that a tile may have."""
 ENOUGH = 64
 """Fewer tiles leave too many processors without work."""
-LEAST = 16
-"""Fewer tiles of pictures are left to other kernels."""
 AT_ONCE = 4
 """Instructions of f8, of 32 terms each, that are added up with few bits where that is allowed."""
 DEEP = 256

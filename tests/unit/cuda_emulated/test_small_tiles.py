@@ -22,7 +22,7 @@ TILES = [(64, 64, 2), (64, 96, 2), (64, 192, 1), (64, 128, 1), (128, 64, 2), (12
 def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int, int]:
     """Products stream however small they are, in small tiles."""
     found: tuple[int, int, int] = request.param
-    for name, value in (("LEAST", 1), ("DEEP", 1), ("ENOUGH", 4), ("small_tile", lambda *_: found)):
+    for name, value in (("DEEP", 1), ("ENOUGH", 4), ("small_tile", lambda *_: found)):
         monkeypatch.setattr(streams, name, value)
     return found
 
