@@ -41,8 +41,11 @@ class Packer:
         return out
 
     def _in_sight(self, size: Atom) -> Atom:
-        """A size, computed once more if that was in the block alone: a quotient is."""
+        """A size, computed once more if that was in the block alone: a quotient is, and one that is rounded up."""
         value = self.e.values.get(size.name) if isinstance(size, form.Ref) and self.e.depth_of(size) >= len(self.e.frames) else None
+        if isinstance(value, form.Choose):
+            cond, then, other = (self._in_sight(a) for a in (value.cond, value.then, value.other) if isinstance(a, form.Ref | form.Const))
+            return self.e.choose(cond, then, other)
         if not isinstance(value, form.Op):
             return size
         return self.e.op(value.fn, *(self._in_sight(a) for a in value.args if isinstance(a, form.Ref | form.Const)))

@@ -89,3 +89,23 @@ def test_product(sizes: tuple[int, int, int], skip: int) -> None:
     x, w, b = normal(n, k, dtype="float16", skip=skip), normal(k, m, dtype="float16", skip=skip), normal(m, dtype="float16")
     want = x.astype(np.float64) @ w.astype(np.float64) + b
     np.testing.assert_allclose(program(odd.PRODUCT)(x=x, w=w, b=b).y, want, rtol=4e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("terms", [7, 33, 64])
+def test_codes_of_blocks_whose_number_is_rounded_up(terms: int) -> None:
+    """The length of a row of scales is a quotient that is rounded up, and is asked about before the block that reads them."""
+    text = """op @coded(%x: tensor<64xKxf32>, %s: tensor<64x(K ceildiv 4)xf32>) -> (%q: tensor<64x((K + 1) floordiv 2)xi32>) {
+      compile { accuracy = exact }
+      compute {
+        %c[m < 64, k < K] = i32(clamp(round(%x[m, k] / %s[m, k floordiv 4]), -7, 7))
+        %q[m, k]          = %c[m, 2 * k] + 16 * select(2 * k + 1 < K, %c[m, 2 * k + 1], 0)
+      }
+    }
+    pipeline @main(%x: tensor<64xKxf32>, %s: tensor<64x(K ceildiv 4)xf32>) -> (%q: tensor<64x((K + 1) floordiv 2)xi32>) { %q = @coded(%x, %s) }
+    """
+    rng = np.random.default_rng(terms)
+    x, s = rng.standard_normal((64, terms)).astype(np.float32), rng.uniform(0.1, 1, (64, -(-terms // 4))).astype(np.float32)
+    codes = np.zeros((64, terms + terms % 2), np.int32)
+    codes[:, :terms] = np.clip(np.rint(x / np.repeat(s, 4, 1)[:, :terms]), -7, 7)
+    found = pl.compile(text, target="cuda-emulated:sm_90a")(x=x, s=s)
+    np.testing.assert_array_equal(np.asarray(found.q), codes[:, ::2] + 16 * codes[:, 1::2])
