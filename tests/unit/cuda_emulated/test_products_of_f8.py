@@ -91,8 +91,8 @@ def test_numbers_that_are_none_and_what_is_made_of_sums(n: int, kind: str) -> No
     ("f8e4m3", "f8e4m3", "compute", ("f16", "f16"), 0), ("f8e4m3", "f8e5m2", SHORT, ("f8e4m3", "f8e5m2"), 4),
     ("f8e4m3", "f16", SHORT, ("f16", "f16"), 0)])
 def test_sums_keep_the_bits_of_f32_unless_it_is_said(left: str, right: str, how: str, dtypes: tuple[str, str], short: int) -> None:
-    way, = streamed(asked(text_of(f"MxKx{left}", f"NxKx{right}", "MxNxf32", "%y[i, j] = sum[k < K](%x[i, k] * %w[j, k])"), how))
-    assert (tuple(d.name for d in way.dtypes), way.short) == (dtypes, short)
+    ways = streamed(asked(text_of(f"MxKx{left}", f"NxKx{right}", "MxNxf32", "%y[i, j] = sum[k < K](%x[i, k] * %w[j, k])"), how))
+    assert {(tuple(d.name for d in way.dtypes), way.short) for way in ways} == {(dtypes, short)}
 
 
 def test_every_sum_has_to_say_it() -> None:
