@@ -59,14 +59,15 @@ def known_archs() -> list[str]:
     return [*(f"sm_{n}" for n in KNOWN_SM if n >= 75), "cpu", "reference"]
 
 
-def arch_help(name: str) -> str:
-    """The help for a name that is no architecture: what is meant if that can be guessed, and all there are."""
-    listed = f"known are {', '.join(known_archs())}"
+def arch_help(name: str, but: str = "") -> str:
+    """The help for a name that is no architecture: what is meant if that can be guessed, and all there are (`but` one that does not fit)."""
+    known = [arch for arch in known_archs() if arch != but]
+    listed = f"known are {', '.join(known)}"
     digits = re.search(r"(?:sm|compute|sm_|compute_)?_?([0-9OolI]{2,3})([af]?)\b", name)
     meant = f"sm_{digits[1].translate(str.maketrans('OolI', '0011'))}{digits[2]}" if digits else ""
     if meant != name and parse_arch(meant) is not None:
         return f"did you mean '{meant}'? {listed}"
-    near = did_you_mean(name, known_archs())
+    near = did_you_mean(name, known)
     return f"{near} {listed}" if near else listed
 
 

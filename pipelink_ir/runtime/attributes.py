@@ -1,4 +1,4 @@
-"""Values for the attributes of a pipeline: they are written into the program as defaults, so that passes see constants."""
+"""Values for the attributes of a pipeline: they are written into the program as defaults, so that passes see constants; and what is no text at all."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -34,6 +34,13 @@ def require_values(module: Module, pipeline: str) -> None:
     if missing:
         name = missing[0].split(":")[0]
         raise UsageError(f"'@{pipeline}' needs a value for {', '.join(missing)}: give '--set {name}=VALUE' (in Python '{name}=VALUE')")
+
+
+def require_texts(**given: object) -> None:
+    """Every argument of these that is given is a text; `UsageError` names the one that is not."""
+    for name, value in given.items():
+        if value is not None and not isinstance(value, str):
+            raise UsageError(f"'{name}' is a text, not {value!r} ({type(value).__name__})")
 
 
 def literal(value: Any, attribute: Attribute) -> Expr:

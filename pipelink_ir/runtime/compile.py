@@ -10,7 +10,7 @@ from pipelink_ir.ir.diagnostics import ProgramError, Report, UsageError, did_you
 from pipelink_ir.ir.nodes import Module
 from pipelink_ir.passes.ledger import check_denied, parse_kinds
 from pipelink_ir.passes.manager import INPUT, Hook, Step, parse_passes, pipeline_text, run_passes, with_options
-from pipelink_ir.runtime.attributes import require_values, with_attributes
+from pipelink_ir.runtime.attributes import require_texts, require_values, with_attributes
 from pipelink_ir.runtime.calibration.files import with_calibration
 from pipelink_ir.runtime.parameters import BoundPipeline, bound_pipeline
 from pipelink_ir.runtime.project import Project, find_project
@@ -70,6 +70,7 @@ def compile(program: str | os.PathLike[str], target: str | None = None, pipeline
         edge = pipelink_ir.compile("edge_gamma.plir")
         out = edge(img=frame)          # frame: float32 [N, H, W, 3]; out.out: float32 [N, H, W, 1]
     """
+    require_texts(target=target, pipeline=pipeline, copies=copies, passes=passes, pass_options=pass_options)
     project = project_of(program)
     settings = Settings(copies or project.copies or "refuse", check_values, parse_kinds((deny,) if isinstance(deny, str) else deny, "deny"), project)
     chosen = parse_target(target or project.runs_on() or best_target())
@@ -121,7 +122,9 @@ def project_of(program: str | os.PathLike[str]) -> Project:
 
 
 def path_of(program: str | os.PathLike[str]) -> str | None:
-    """The file of a program; None for a text, which has several lines."""
+    """The file of a program; None for a text, which has several lines. `UsageError` for what is neither."""
+    if not isinstance(program, (str, bytes, os.PathLike)):
+        raise UsageError(f"a program is the path of a file or a text, not {program!r} ({type(program).__name__})")
     return None if isinstance(program, str) and "\n" in program else os.fsdecode(program)
 
 

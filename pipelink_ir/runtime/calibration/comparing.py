@@ -13,6 +13,7 @@ from pipelink_ir.ir.targets import EMULATED
 from pipelink_ir.passes.aliasing.order import arguments
 from pipelink_ir.passes.infer.text import written
 from pipelink_ir.passes.manager import step
+from pipelink_ir.runtime.attributes import require_texts
 from pipelink_ir.runtime.calibration import files
 from pipelink_ir.runtime.calibration.differences import Difference
 from pipelink_ir.runtime.calibration.lowering import lowered, names_in
@@ -111,6 +112,7 @@ def compare(program: str | os.PathLike[str], a: str | Side, b: str | Side, data:
         found = pipelink_ir.compare("net.plir", "reference", "sm_75", data=[{"img": a}])
         found.first, found["y"].error, found["y"].psnr
     """
+    require_texts(pipeline=pipeline, **{side: text for side, text in (("a", a), ("b", b)) if not isinstance(text, Side)})
     project = project_of(program)
     path = path_of(program)
     with project.environment():

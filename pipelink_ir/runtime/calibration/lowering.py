@@ -25,7 +25,7 @@ def arch_of(text: str) -> Arch:
     found = parse_arch(text)
     if found is None:
         from pipelink_ir.ir.targets import arch_help
-        raise UsageError(f"there is no architecture '{text}' to lower for; {arch_help(text)}")
+        raise UsageError(f"there is no architecture '{text}' to lower for; {arch_help(text, 'reference')}")
     if found.kind == "reference":
         raise UsageError(f"nothing is lowered for '{text}'; there are {', '.join(a for a in known_archs() if a != text)}")
     return found

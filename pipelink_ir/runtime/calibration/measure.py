@@ -19,6 +19,7 @@ from pipelink_ir.ir.nodes import Module
 from pipelink_ir.passes.manager import run_passes, step
 from pipelink_ir.passes.precision.calibrated import Calibration, EdgeRange, policies_digest, program_digest, ranges_digest
 from pipelink_ir.passes.precision.calibration_file import calibration_text
+from pipelink_ir.runtime.attributes import require_texts
 from pipelink_ir.runtime.calibration import files, methods
 from pipelink_ir.runtime.calibration.differences import Difference
 from pipelink_ir.runtime.calibration.histograms import Linear, Seen, Spread
@@ -85,12 +86,14 @@ def calibrate(program: str | os.PathLike[str], data: Iterable[Mapping[str, Any]]
         found = pipelink_ir.calibrate("net.plir", data=[{"img": a}, {"img": b}], method="percentile", targets="sm_75")
         found.ok, found.calibration.edges["y"].high
     """
+    targets = (targets,) if isinstance(targets, str) else tuple(targets)
+    require_texts(method=method, pipeline=pipeline, on=on, **{f"targets[{n}]": text for n, text in enumerate(targets)})
     project = project_of(program)
     path = path_of(program)
     asked_for = None if output is None else os.fsdecode(output)
     with project.environment():
         settings, where = Settings(project.copies or "refuse", project=project), parse_target(on or project.runs_on() or best_target())
-        job = Job(read(program), where, pipeline, attributes, settings, method, percentile, (targets,) if isinstance(targets, str) else tuple(targets))
+        job = Job(read(program), where, pipeline, attributes, settings, method, percentile, targets)
         goes_to = None if asked_for == files.OFF or (asked_for is None and path is None) else files.goes_to(path, asked_for)
         return job.run(Given(data, params or {}), goes_to)
 

@@ -1,6 +1,7 @@
 """What nobody would do on purpose, and somebody will: each is answered by an error of the user's, at its place, and never by a wrong result."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +120,30 @@ def test_help_for_an_architecture_shows_the_clause() -> None:
     with pytest.raises(pl.ProgramError, match="unsupported on sm_75") as caught:
         pl.compile(program)
     assert "'downgrade sm_75 { … }'" in (caught.value.diagnostics[0].help or "")
+
+
+# ------------------------------------------------------------------------------------------------------------------ no texts from Python
+
+
+@pytest.mark.parametrize(("call", "said"), [
+    (lambda: pl.compile(SCALED, target=75), "'target' is a text, not 75 (int)"),  # type: ignore[arg-type]
+    (lambda: pl.compile(SCALED, target=["cpu"]), "'target' is a text, not ['cpu'] (list)"),  # type: ignore[arg-type]
+    (lambda: pl.compile(SCALED, pipeline=3), "'pipeline' is a text, not 3 (int)"),  # type: ignore[arg-type]
+    (lambda: pl.compile(SCALED, passes=5), "'passes' is a text, not 5 (int)"),  # type: ignore[arg-type]
+    (lambda: pl.compile(None), "a program is the path of a file or a text, not None (NoneType)"),  # type: ignore[arg-type]
+    (lambda: pl.calibrate(SCALED, [], method=1), "'method' is a text, not 1 (int)"),  # type: ignore[arg-type]
+    (lambda: pl.calibrate(SCALED, [], targets=["sm_75", 80]), "'targets[1]' is a text, not 80 (int)"),  # type: ignore[list-item]
+    (lambda: pl.calibrate(3, []), "a program is the path of a file or a text, not 3 (int)"),  # type: ignore[arg-type]
+    (lambda: pl.compare(SCALED, "cpu", 90, []), "'b' is a text, not 90 (int)"),  # type: ignore[arg-type]
+])
+def test_what_is_no_text_is_named(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(pl.UsageError) as caught:
+        call()
+    assert str(caught.value) == said
+
+
+def test_architectures_that_nothing_is_lowered_for_are_not_offered() -> None:
+    with pytest.raises(pl.UsageError) as caught:
+        pl.calibrate(SCALED, [{"x": np.ones(3, np.float32)}], targets="sm_99")
+    assert "sm_90" in str(caught.value)
+    assert "reference" not in str(caught.value)
