@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     import yaml
 
 T = TypeVar("T")
+
+NESTED = 500
+"""So many brackets may be open at once."""
 
 
 def read_file(path: str, parse: Callable[[bytes, str], T], kept: dict[str, tuple[tuple[int, int], T]]) -> T:
@@ -47,6 +51,9 @@ def compose(source: Source, fault: Callable[[Span, str], None]) -> yaml.Node | N
         import yaml
     except ImportError:
         raise UsageError(f"'{source.path}' cannot be read: the package PyYAML is not installed") from None
+    if (deep := _too_deep(source.text or "")) is not None:
+        fault(Span(source, deep, deep + 1), "this is nested too deeply")
+        return None
     try:
         node: yaml.Node | None = yaml.compose(source.text or "", Loader=yaml.SafeLoader)
         return node
@@ -57,6 +64,16 @@ def compose(source: Source, fault: Callable[[Span, str], None]) -> yaml.Node | N
         fault(Span(source, 0, 0), f"this is not YAML: {' '.join(str(error).split())}")
     except RecursionError:
         fault(Span(source, 0, 0), "this is nested too deeply")
+    return None
+
+
+def _too_deep(text: str) -> int | None:
+    """Where more brackets are open than anybody writes: PyYAML's time grows with the square of their number, and more than that where recursion may go deep."""
+    level = 0
+    for bracket in re.finditer(r"[\[\]{}]", text):
+        level = level + 1 if bracket[0] in "[{" else max(level - 1, 0)
+        if level > NESTED:
+            return bracket.start()
     return None
 
 

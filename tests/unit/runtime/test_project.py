@@ -166,9 +166,22 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     path.write_bytes(b"copies: allow\ncache: \xff\n")
     with pytest.raises(pl.ProgramError, match=r"pipelink\.yaml:2:8: error\[PL9102\]: project: this is not UTF-8"):
         read_project(str(path))
-    path.write_bytes(b"a: " + b"[" * 100_000)
-    with pytest.raises(pl.ProgramError, match="PL9102"):
+
+
+@pytest.mark.parametrize("text", ["a: " + "[" * 100_000, "copies: allow\nb: " + "{c: [" * 40_000])
+def test_brackets_without_end_are_told_where_they_are_too_many(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "pipelink.yaml"
+    path.write_text(text)
+    line = text.count("\n") + 1
+    column = [n for n, c in enumerate(text.split("\n")[-1], 1) if c in "[{"][500]
+    with pytest.raises(pl.ProgramError, match=rf"pipelink\.yaml:{line}:{column}: error\[PL9102\]: project: this is nested too deeply"):
         read_project(str(path))
+
+
+def test_brackets_that_close_are_as_many_as_one_likes(tmp_path: Path) -> None:
+    path = tmp_path / "pipelink.yaml"
+    path.write_text("log_level: debug  # " + "[] {} ] " * 1000 + "\ncopies: allow\n")
+    assert read_project(str(path)).copies == "allow"
 
 
 def test_it_is_found_above_and_read_anew_when_it_changes(tmp_path: Path) -> None:
