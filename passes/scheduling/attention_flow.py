@@ -13,6 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from pipelink_ir.ir.dtypes import DType
+from pipelink_ir.ir.gpus import GPUS
 from pipelink_ir.ir.nodes import Read
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import TypedOperator
@@ -32,7 +33,7 @@ WIDTHS = (64, MOST)
 TILE = 128
 """Keys of a tile."""
 
-PROCESSORS = 132
+PROCESSORS = GPUS[90].processors
 """Of an H100 or H200. Elsewhere the choice between two and three teams may be the worse one."""
 
 

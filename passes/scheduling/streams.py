@@ -17,6 +17,7 @@ from math import prod
 
 from pipelink_ir.ir import contracts
 from pipelink_ir.ir.dtypes import BOOL, F16, DType
+from pipelink_ir.ir.gpus import GPUS
 from pipelink_ir.ir.nodes import Apply, Cast, Expr, IntLit, Name, Range, Read
 from pipelink_ir.ir.targets import Arch
 from pipelink_ir.ir.typed import Piece, Tensor, TypedOperator
@@ -30,8 +31,8 @@ ROWS, COLUMNS = 128, 192
 """The tile of a team."""
 SMALL = (64, 64), (64, 128), (64, 192), (128, 128)
 """Small tiles: of the first a processor may have two."""
-PROCESSORS = 132
-"""Processors of a device of sm_90a. Of so many small tiles, or fewer, each has one for itself."""
+PROCESSORS = GPUS[90].processors
+"""Of so many small tiles, or fewer, each has one for itself."""
 WIDTHS = (192, 128, 96, 64)
 """Columns that a tile may have."""
 ENOUGH = 64

@@ -84,11 +84,7 @@ def uneven(nest: Tiled, m: Matrix, dtype: DType) -> Atom:
 def tiles_of(nest: Tiled, way: Streamed) -> Atom:
     """How many tiles of a team there are."""
     e, (_, columns) = nest.e, way.tile
-    return e.op("*", nest.batch.total, e.op("*", _parts(nest, nest.across, columns), _down(nest, way)))
-
-
-def _parts(nest: Tiled, axis: Flat, size: int) -> Atom:
-    return _ceil(nest, axis.total, size)
+    return e.op("*", nest.batch.total, e.op("*", _ceil(nest, nest.across.total, columns), _down(nest, way)))
 
 
 def _ceil(nest: Tiled, n: Atom, size: int) -> Atom:
@@ -98,7 +94,7 @@ def _ceil(nest: Tiled, n: Atom, size: int) -> Atom:
 def _down(nest: Tiled, way: Streamed) -> Atom:
     """How many tiles lie below each other."""
     if way.boxes is None:
-        return _parts(nest, nest.down, way.tile[0])
+        return _ceil(nest, nest.down.total, way.tile[0])
     return grid_of(nest, way.boxes).total
 
 
@@ -193,7 +189,7 @@ class _Stream(Streams):
     def write(self) -> None:
         """Writes the kernel."""
         lo, e = self.lo, self.e
-        across, down = _parts(self, self.across, self.wide), _down(self, self.way)
+        across, down = _ceil(self, self.across.total, self.wide), _down(self, self.way)
         each, tiles = e.op("*", across, down), tiles_of(self, self.way)
         maps = e.memory("maps" if self.way.large is None else "maps_of_small_tiles")
         lo.scratch.append(form.Buffer(maps, "temporary", I64, (self._words(),)))
